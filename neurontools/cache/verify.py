@@ -126,7 +126,8 @@ def verify_root(
 
 def _verify_copy(bucket: Bucket, root: str, place: EntryRef) -> tuple[int, list[VerifyProblem]]:
     from neurontools.cache.remote.bucket import RemoteError
-    from neurontools.cache.remote.tree import BucketTree, replica
+    from neurontools.cache.remote.transfer import replica
+    from neurontools.cache.remote.tree import BucketTree
 
     try:
         with replica(BucketTree(root, bucket=bucket), root, place) as (local_root, local_place):

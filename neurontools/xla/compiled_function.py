@@ -34,9 +34,9 @@ from neurontools.xla.trie import RecordedFunction, RecordedInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.accelerator import TensorStores
     from neurontools.xla.buffers import DeviceBuffer
     from neurontools.xla.recorder import Recorder
+    from neurontools.xla.stores import TensorStores
     from neurontools.xla.trie import Function
 
 

@@ -11,7 +11,7 @@ import torch
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.customop.signal_takeover import before_takeover
-from neurontools.xla.accelerator import Accelerator, DeviceError, TensorStore
+from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.buffers import ChargedBuffer, buffer_of
 from neurontools.xla.compiled_function import CompiledFunction, record_function
 from neurontools.xla.debugging import metrics
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.operators import Kernel, Operator
+    from neurontools.xla.stores import TensorStore
     from neurontools.xla.trie import Function
 
 _LONGEST_WAIT_S = 2.0  # a thread may wait for another worker, which may wait for the child

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from neurontools.cache.extraction import RecordKind, record
 from neurontools.runtime.host_activity import HostEvent, observers
-from neurontools.xla.accelerator import DeviceError, TensorStore, TensorStores
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_name import device_name
@@ -25,6 +25,8 @@ from neurontools.xla.operators import Kind, Operator, Parameter, call_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from neurontools.xla.stores import TensorStore, TensorStores
 
 
 _log = logging.getLogger("neurontools.xla")

@@ -24,8 +24,8 @@ from neurontools.xla.recorder_lock import CALL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.accelerator import TensorStores
     from neurontools.xla.operators import Kernel
+    from neurontools.xla.stores import TensorStores
 
 SOURCE_NAME = "<neurontools kernel>"
 _GEOMETRY = "{0}.dtype, {0}.size(), {0}.stride(), {0}.storage_offset()"

@@ -20,8 +20,8 @@ from neurontools.xla.device_name import device_name
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
-    from neurontools.xla.accelerator import TensorStores
     from neurontools.xla.operators import Kernel
+    from neurontools.xla.stores import TensorStores
 
     Tensors = tuple[Any, ...]
 

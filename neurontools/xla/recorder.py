@@ -56,10 +56,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from neurontools.compiler.graph import Node
-    from neurontools.xla.accelerator import Accelerator, Program, TensorStores
+    from neurontools.xla.accelerator import Accelerator, Program
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
+    from neurontools.xla.stores import TensorStores
 
 _TRIE_LIMIT = 200_000
 _CHECKED_BYTES = 1 << 30

@@ -18,7 +18,7 @@ from torch.multiprocessing import reductions
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import buffers
-from neurontools.xla.accelerator import DeviceError, TensorStore, TensorStores
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import COPY, ITEM
 from neurontools.xla.device_guard import register_views, resize_storage
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.xla.operators import Kernel
+    from neurontools.xla.stores import TensorStore, TensorStores
 
 T = TypeVar("T")
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")

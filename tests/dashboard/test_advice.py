@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from neurontools.dashboard.advice import advice_for
 from neurontools.dashboard.alerts import Condition
-from neurontools.dashboard.events import PROBLEMS, MachineEvent, MachineEventKind, advice_for
+from neurontools.dashboard.events import PROBLEMS, MachineEvent, MachineEventKind
 from neurontools.machine.snapshot import HardwareCounter
 
 

@@ -38,7 +38,7 @@ ALLOWED = {
     "cache/pruning/policy.py": _PRIVATE,
     "cache/remote/bucket.py": _PRIVATE,
     "cache/remote/store.py": _PRIVATE,
-    "cache/remote/tree.py": f"{_PRIVATE}; {_STAGED}",
+    "cache/remote/transfer.py": f"{_PRIVATE}; {_STAGED}",
     "cache/verify.py": _PRIVATE,
     "cache/why/precedents.py": _PRIVATE,
     "precompile/trial_run.py": f"the work directory of a trial run; {_CHOSEN}",

@@ -18,7 +18,7 @@ from neurontools.tui.top.layout import (
     too_small,
 )
 from neurontools.tui.top.page import filled
-from neurontools.tui.top.pages.memory_tree import detail_lines, summary_lines
+from neurontools.tui.top.pages.memory import detail_lines, summary_lines
 from neurontools.tui.top.pages.rows import (
     bottom_lines,
     core_lines,

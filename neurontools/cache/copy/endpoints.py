@@ -255,14 +255,14 @@ class BucketSource:
     @contextmanager
     def open(self, entry: Entry) -> Iterator[tuple[str, EntryRef]]:
         """Yield a temporary root with a copy of the entry."""
-        from neurontools.cache.remote.tree import replica
+        from neurontools.cache.remote.transfer import replica
 
         with _not_copied_if_gone(), replica(self._tree(), self.root, entry.place) as copy:
             yield copy
 
     def copy(self, entry: Entry, directory: str) -> None:
         """Copy the objects of an entry; the time of the copy counts as its last use."""
-        from neurontools.cache.remote.tree import copy_entry
+        from neurontools.cache.remote.transfer import copy_entry
 
         with _not_copied_if_gone():
             copy_entry(
@@ -290,7 +290,7 @@ class BucketTarget:
 
     def put(self, entry: Entry, source: CopySource) -> bool:
         """Verify an entry and upload it, its done marker last."""
-        from neurontools.cache.remote.tree import upload_entry, upload_files
+        from neurontools.cache.remote.transfer import upload_entry, upload_files
 
         with source.open(entry) as (root, place), ExitStack() as stack:
             check_sound(root, place, entry.state)

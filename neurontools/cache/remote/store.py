@@ -27,7 +27,8 @@ from neurontools.cache.layouts import SENTINEL
 from neurontools.cache.pruning.removal import Removal, changed_since
 from neurontools.cache.pruning.rules import PruneDecision
 from neurontools.cache.remote.bucket import Bucket, RemoteError, RemoteErrorKind
-from neurontools.cache.remote.tree import BucketTree, upload_entry
+from neurontools.cache.remote.transfer import upload_entry
+from neurontools.cache.remote.tree import BucketTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

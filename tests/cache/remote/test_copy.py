@@ -247,7 +247,7 @@ def test_two_hosts_write_at_once(bucket: str, home: Path) -> None:
 
 
 def test_who_comes_second_replaces_nothing(bucket: str, home: Path, run: Run) -> None:
-    from neurontools.cache.remote.tree import upload_entry
+    from neurontools.cache.remote.transfer import upload_entry
 
     one, two = (fill(home / name, 1, name=name) for name in ("one", "two"))
     run("copy", "--from", one, "--to", bucket)
@@ -385,7 +385,7 @@ def test_no_marker_is_written_before_the_neff_of_another_host_is_there(
     bucket: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from neurontools.cache.remote.bucket import Bucket, RemoteError
-    from neurontools.cache.remote.tree import upload_entry
+    from neurontools.cache.remote.transfer import upload_entry
 
     entry = next(path.parent for path in fill(home / "here", 1).rglob(layouts.NEFF))
     upload = Bucket.upload

@@ -6,14 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable
-from neurontools.dashboard.events import (
-    PROBLEMS,
-    FoldedEvents,
-    MachineEvent,
-    MachineEventKind,
-    advice_for,
-    fold,
-)
+from neurontools.dashboard.advice import advice_for
+from neurontools.dashboard.events import PROBLEMS, FoldedEvents, MachineEvent, MachineEventKind, fold
 from neurontools.dashboard.machine_history import MACHINE
 from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges

@@ -14,7 +14,7 @@ from neurontools.tui.top.numbers import percent, teraflops
 from neurontools.tui.top.page import Page
 from neurontools.tui.top.pages.columns import job_heads, job_rows
 from neurontools.tui.top.pages.core_bars import core_bar_grid, core_bar_heads, core_bar_rows
-from neurontools.tui.top.pages.memory_tree import first_row
+from neurontools.tui.top.pages.memory import first_row
 from neurontools.tui.top.pages.overview_panes import (
     cpu_rows,
     event_rows,
