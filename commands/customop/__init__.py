@@ -20,10 +20,10 @@ COMMANDS = {
     "inspect": ("show", "run_inspect", "show the contents of a library file without running it"),
     "load": ("show", "run_load", "load a library into a worker and list its operators"),
     "doctor": ("show", "run_doctor", "check what is installed and how to get what is missing"),
-    "run": ("run", "run_operator", "run an operator on generated inputs"),
+    "run": ("check", "run_operator", "run an operator on generated inputs"),
     "check": ("check", "run_check", "test operators on inputs of many shapes"),
     "bench": ("bench", "run_bench", "estimate an operator's time on the device and where it is spent"),
-    "debug": ("run", "run_debug", "run an operator under gdb, stopped at the start of its kernel"),
+    "debug": ("check", "run_debug", "run an operator under gdb, stopped at the start of its kernel"),
 }
 
 _OLD = frozenset({"doctor"})  # `neurontools doctor` checks all; lists omit it
