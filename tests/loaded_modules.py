@@ -19,7 +19,7 @@ COMMANDS = (
     "sources",
     "sysfs",
 )
-PROGRAMS = ("base", "cache", "compiler", "machine", "numerics", "profiler", "runtime", "xla")
+PROGRAMS = ("base", "cache", "compiler", "machine", "profiler", "runtime", "xla")
 """What programs on the device import; none of it makes the device, which is up to `neuron-run` and the program."""
 
 

@@ -108,7 +108,7 @@ def lower_matmul(low: Lowering, call: LoweredCall) -> None:
 
 
 def _is_bound_by_tensor(low: Lowering, product: MatMul, left: View, right: View) -> bool:
-    """Return whether a product computes so long that loads which transpose cost nothing.
+    """Return whether computing a product takes long enough to hide loads that transpose its factors.
 
     It begins when such a factor has arrived whole, so loading counts before the product and during it.
     """
