@@ -31,10 +31,10 @@ model = catalogue.instance_type("trn2.48xlarge")
 names = ("pci_bdf", "cpu_affinity", "numa_node", "connected_to")
 wide = replace(model, device_count=64, **{name: getattr(model, name) * 4 for name in names})
 catalogue.instance_type = lambda name: wide
-from neurontools.machine.daemon import process
+from neurontools.machine.daemon.daemon import serve
 from neurontools.machine.machine_config import StartOptions
 options = StartOptions(sys.argv[1], "trn2.48xlarge", lnc=1)
-process.serve(options, lambda info: os.write(1, b"."))
+serve(options, lambda info: os.write(1, b"."))
 """
 
 # Every core executes about half of the time and changes fifty times a second; each has its memory and a model.
