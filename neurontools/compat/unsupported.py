@@ -220,10 +220,10 @@ def explain_module(name: str) -> None:
 
 
 def _hint(module: str, name: str) -> str:
-    if module.startswith(_NKI):
+    if module.removeprefix(f"{__package__}.").startswith(_NKI):
         from neurontools.nki.generations import foreign_name
 
-        foreign = foreign_name(name, in_first=module.startswith("neuronxcc"))
+        foreign = foreign_name(name, in_first="neuronxcc" in module)
         if foreign:
             return f": it belongs to {foreign[0]}; here: {foreign[1]}"
     if name in UNSUPPORTED.get(module, {}):
