@@ -42,7 +42,12 @@ def store(dst: NkiTensor, value: NkiTensor) -> NkiTensor:
     """Store a tile to HBM."""
     _need_tensor("store", "dst", dst)
     if dst.on_chip:
-        fail("store", "dst is on the chip, must be in HBM", "copy with nl.copy or nisa.tensor_copy", dst.storage.allocation)
+        fail(
+            "store",
+            "dst is on the chip, must be in HBM",
+            "copy with nl.copy or nisa.tensor_copy",
+            dst.storage.allocation,
+        )
     instructions.dma_copy(dst, value)
     return dst
 

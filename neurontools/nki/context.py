@@ -219,7 +219,11 @@ def whole(function: str, operand: str, value: Any) -> int:
         number = None
     if number is None or isinstance(value, str) or (number != value and not hasattr(value, "__index__")):
         shown = f"a {type(value).__name__}" if hasattr(value, "shape") else repr(value)
-        fail(function, f"{operand} is {shown}, not an integer", "divide with //" if isinstance(value, float) else "")
+        fail(
+            function,
+            f"{operand} is {shown}, not an integer",
+            "divide with //" if isinstance(value, float) else "",
+        )
     return number
 
 

@@ -32,7 +32,11 @@ def ndarray(
     """Declare a tensor; on the chip the first dimension is the partitions."""
     sizes = sizes_of(shape)
     if not isinstance(buffer, MemoryRegion):
-        fail("ndarray", f"buffer {buffer!r} is not a memory", "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm")
+        fail(
+            "ndarray",
+            f"buffer {buffer!r} is not a memory",
+            "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
+        )
     region, core = buffer, running()
     allocation = Allocation(
         region,
@@ -118,7 +122,9 @@ def check_declaration(allocation: Allocation) -> None:
 def _check_address(allocation: Allocation, most: int) -> None:
     address = allocation.address
     if not (isinstance(address, tuple | list) and len(address) == len(("partition", "byte"))):
-        fail("ndarray", f"address {address!r} is not a pair", "give the first partition and a byte: (0, 2048)")
+        fail(
+            "ndarray", f"address {address!r} is not a pair", "give the first partition and a byte: (0, 2048)"
+        )
     partition, offset = (whole("ndarray", "a number of the address", item) for item in address)
     if min(partition, offset) < 0:
         fail("ndarray", f"address {address} is negative")

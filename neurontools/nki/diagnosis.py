@@ -6,7 +6,6 @@ A wrong use becomes a `KernelError` at the kernel's line, with the remedy; all o
 from __future__ import annotations
 
 import functools
-import functools
 import inspect
 import os
 import re
@@ -102,7 +101,9 @@ class _Diagnosis:
         if isinstance(error, AttributeError | ImportError) and called.f_code.co_name == _MISSING:
             reason, _, remedy = str(error).partition("; ")
             return KernelError(f"{self._place}: {reason}", remedy)
-        return self._made(self._name(), f"{type(error).__name__}: {error}", f"called with {_arguments(called)}")
+        return self._made(
+            self._name(), f"{type(error).__name__}: {error}", f"called with {_arguments(called)}"
+        )
 
     def _made(self, name: str, reason: str, remedy: str, *, is_usage: bool = False) -> KernelError:
         kind = KernelUsageError if is_usage else KernelError
@@ -155,7 +156,9 @@ class _Diagnosis:
         """Return the function of NKI that a line of the user calls by a name."""
         assert self._frame is not None
         scope = {**self._frame.f_globals, **self._frame.f_locals}
-        if isinstance(scope.get(name), FunctionType) and not scope[name].__module__.startswith("neurontools."):
+        if isinstance(scope.get(name), FunctionType) and not scope[name].__module__.startswith(
+            "neurontools."
+        ):
             return None
         modules = [value for value in scope.values() if isinstance(value, ModuleType)]
         for value in (scope.get(name), *[vars(module).get(name) for module in modules]):

@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from neurontools.base.text import did_you_mean
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import TORCH_REMEDY, NeuronToolsError, UsageError
 from neurontools.nki.dtypes import INTEGERS, dtype_name, numpy_dtype
 from neurontools.nki.first.launch import EagerKernel
 from neurontools.nki.first.loops import nc
@@ -143,11 +143,17 @@ def _at_line(path: str, remedy: str) -> Iterator[None]:
     except NeuronToolsError:
         raise
     except SyntaxError as error:
-        raise NeuronToolsError(f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}", remedy) from error
+        raise NeuronToolsError(
+            f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}", remedy
+        ) from error
     except (Exception, SystemExit) as error:
         folder = dirname(path)
         trace = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-        lines = [line for line in trace if line[0] == path] + [line for line in trace if dirname(line[0]) == folder]
+        lines = [line for line in trace if line[0] == path] + [
+            line for line in trace if dirname(line[0]) == folder
+        ]
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            remedy = TORCH_REMEDY
         place = ":".join(map(str, lines[-1])) if lines else path
         raise NeuronToolsError(f"{place}: {type(error).__name__}: {error}", remedy) from error
 

@@ -75,7 +75,7 @@ class Kernel:
         """Run the kernel; within another kernel it is a plain function."""
         if is_running():
             return self.func(*args, **kwargs)
-        if "torch" in sys.modules:
+        if sys.modules.get("torch"):  # None where its import is blocked
             from neurontools.nki import torch_operator
 
             operator_call = torch_operator.bind(self, args, kwargs)
@@ -333,7 +333,11 @@ class Arguments:
         if array.dtype.names is None and array.dtype.itemsize == _UNSUPPORTED_BYTES and kind in "iuf":
             narrow = array.astype({"f": np.float32, "i": np.int32, "u": np.uint32}[kind])
             if kind != "f" and not np.array_equal(narrow, array):
-                fail(self._function.__name__, f"argument {name} has numbers beyond 32 bits", "NeuronCores have no more")
+                fail(
+                    self._function.__name__,
+                    f"argument {name} has numbers beyond 32 bits",
+                    "NeuronCores have no more",
+                )
             return narrow
         if kind in "cOSUMm" or array.dtype.itemsize > _UNSUPPORTED_BYTES:
             fail(
@@ -352,7 +356,11 @@ class Arguments:
                 if isinstance(original, np.ndarray):
                     if not original.flags.writeable:
                         label = tensor.storage.allocation.label
-                        fail(self._function.__name__, f"writes argument {label}, a read-only array", "pass a copy of it")
+                        fail(
+                            self._function.__name__,
+                            f"writes argument {label}, a read-only array",
+                            "pass a copy of it",
+                        )
                     original[...] = values.reshape(original.shape).astype(original.dtype)
                 elif hasattr(original, "copy_"):
                     original.copy_(_as_torch(values).reshape(original.shape))
@@ -369,7 +377,11 @@ class Arguments:
                 f"{self._place}: {self._function.__name__}: returns a value of type {type(value).__name__}, results are tensors",
                 "store it to a tensor declared with buffer=nl.shared_hbm, and return that",
             )
-        if value is None and self._launch.checks and not any(item.is_argument for item in self._launch.written()):
+        if (
+            value is None
+            and self._launch.checks
+            and not any(item.is_argument for item in self._launch.written())
+        ):
             self._launch.warn(
                 "results",
                 f"{self._function.__name__}: returns None and writes no argument, so it has no result",

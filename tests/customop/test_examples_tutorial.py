@@ -29,7 +29,9 @@ def test_the_program_runs(home: Path, torch_python: str) -> None:
 
 
 @pytest.mark.slow
-def test_operators_and_kernels_have_the_times_of_the_page(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_and_kernels_have_the_times_of_the_page(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (block,) = re.findall(r"^```\n(\$ [^`]*compare_nki[^`]*)^```", TUTORIAL, re.MULTILINE)
     commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
     printed = [line for line in block.splitlines() if not line.startswith("$ ")]
@@ -37,7 +39,11 @@ def test_operators_and_kernels_have_the_times_of_the_page(home: Path, monkeypatc
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     done = subprocess.run(
-        ["bash", "-ec", "\n".join(commands)], cwd=home / "customops", capture_output=True, text=True, check=False
+        ["bash", "-ec", "\n".join(commands)],
+        cwd=home / "customops",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-len(printed) :] == printed

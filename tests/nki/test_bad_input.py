@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from neurontools.nki.objects import MOST_ITERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Tool = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -166,7 +166,7 @@ def read_only() -> np.ndarray:
 
 
 CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
-    "missing argument": (lambda: doubled(), "doubled: missing 1 required positional argument: 'a'", "its parameters: a, factor"),
+    "missing argument": (doubled, "doubled: missing 1 required positional argument: 'a'", "its parameters: a, factor"),
     "extra argument": (lambda: doubled(A, 1.0, 3), "doubled: takes from 1 to 2 positional arguments but 3", "its parameters"),
     "unknown argument": (lambda: doubled(A, scale=3), "doubled: got an unexpected keyword argument 'scale'", "its parameters"),
     "complex": (lambda: doubled(A.astype(complex)), "argument a has type complex128, which NeuronCores lack", "convert it"),
@@ -179,7 +179,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "grid": (lambda: doubled[4](A), "doubled[4]: a launch takes 1 or 2 cores", "loop over tiles in the kernel; grids"),
     "number as result": (lambda: nki.jit(lambda a: 3)(A), "returns a value of type int, results are tensors", "store it"),
     "array as result": (lambda: nki.jit(lambda a: A)(A), "returns a value of type ndarray, results are", "store it"),
-    "tile as result": (lambda: nki.jit(lambda a: nl.load(a))(A), "in sbuf, results must be in shared HBM", "declare it"),
+    "tile as result": (lambda: nki.jit(lambda a: (nl.load(a),))(A), "in sbuf, results must be in shared HBM", "declare it"),
     "no function": (lambda: nki.jit(3), "nki.jit: 3 is not a function", "decorate the kernel"),
     "class": (lambda: nki.jit(int), "nki.jit: <class 'int'> is not a function", "decorate the kernel"),
     "outside of kernels": (lambda: nl.ndarray((1, 1), nl.float32), "functions of NKI work in kernels alone", "call them from"),
@@ -221,11 +221,16 @@ def test_a_kernel_writes_its_argument_whatever_the_layout(name: str) -> None:
     assert np.array_equal(array, ARRAYS[name] + 1)
 
 
+def recurse(a: Any, t: Any) -> Any:
+    """Call this function for ever."""
+    return recurse(a, t)
+
+
 ERRORS: dict[str, tuple[Callable[[Any, Any], Any], type[Exception]]] = {
     "division": (lambda a, t: 1 / 0, ZeroDivisionError),
     "key": (lambda a, t: {}["x"], KeyError),
     "name": (lambda a, t: missing_name, NameError),  # type: ignore[name-defined]  # noqa: F821
-    "recursion": (lambda a, t: ERRORS["recursion"][0](a, t), RecursionError),
+    "recursion": (recurse, RecursionError),
     "own arguments": (lambda a, t: while_register(1), TypeError),  # type: ignore[call-arg]
     "attribute of nothing": (lambda a, t: None.shape, AttributeError),  # type: ignore[attr-defined]
     "function of numpy": (lambda a, t: np.ones(-1), ValueError),
@@ -306,9 +311,13 @@ def run_program(file: str) -> subprocess.Popen[str]:
     """Start a program as neuron-run starts it, on no machine."""
     from neurontools import compat
 
-    command = f"import sys; sys.path[:0] = [{compat.__path__[0]!r} + '/site', '.']; import sitecustomize, runpy"
+    command = (
+        f"import sys; sys.path[:0] = [{compat.__path__[0]!r} + '/site', '.']; import sitecustomize, runpy"
+    )
     code = f"{command}; runpy.run_path({file!r}, run_name='__main__')"
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -335,6 +344,25 @@ def test_an_interrupt_names_the_line(program: Callable[[str], str]) -> None:
     finally:
         process.kill()
     assert (process.returncode, printed) == (-signal.SIGINT, "interrupted at kernel.py:8\n")
+
+
+@pytest.mark.parametrize("package", ["nki", "neuronxcc.nki"])
+def test_kernels_on_arrays_need_no_torch(program: Callable[[str], str], package: str) -> None:
+    file = program('print("ran", sys.modules["torch"])')
+    source = PROGRAM.replace("CALL", 'print("ran", sys.modules["torch"])')
+    source = source.replace("import nki\nimport nki.", f"import {package} as nki\nimport {package}.")
+    Path(file).write_text(source.replace("import sys\n", "import sys\nsys.modules['torch'] = None\n"))
+    process = run_program(file)
+    printed, errors = process.communicate(timeout=120)
+    assert (printed, errors) == ("ran None\n", "")
+
+
+def test_a_file_that_needs_torch_names_the_remedy(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text("import sys\nsys.modules['torch'] = None\nimport torch\n")
+    done = tool("neuron-profile", "kernel", f"{tmp_path}/kernel.py")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path}/kernel.py:3: ModuleNotFoundError: ")
+    assert "hint: pip install 'neurontools[torch]'" in done.stderr
 
 
 def test_a_kernel_without_results_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

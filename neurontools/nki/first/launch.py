@@ -28,8 +28,8 @@ from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_o
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
 from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
-from neurontools.nki.locations import user_location
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
+from neurontools.nki.locations import user_location
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -166,13 +166,17 @@ class BenchmarkResult:
 
 def _decorate(func: Any, mode: str, options: dict[str, Any]) -> Any:
     if mode not in MODES:
-        raise KernelUsageError(f"{user_location()}: nki.jit has no mode {mode!r}", f"use one of {', '.join(MODES)}")
+        raise KernelUsageError(
+            f"{user_location()}: nki.jit has no mode {mode!r}", f"use one of {', '.join(MODES)}"
+        )
     if func is None:
         return lambda function: _decorate(function, mode, options)
     if isinstance(func, str):  # stands for a kernel that can only be imported
         return func
     if not callable(func):
-        raise KernelUsageError(f"{user_location()}: nki.jit: {func!r} is not a function", "decorate the kernel: @nki.jit")
+        raise KernelUsageError(
+            f"{user_location()}: nki.jit: {func!r} is not a function", "decorate the kernel: @nki.jit"
+        )
     grid = func.grid if isinstance(func, EagerKernel) else ()
     kind = MeasuredKernel if mode == "benchmark" else EagerKernel
     return kind(func.func if isinstance(func, EagerKernel) else func, mode, grid, options)

@@ -93,7 +93,7 @@ def doubled(a):
 
 
 CALLS = {
-    "missing argument": (lambda: doubled(), "doubled: missing 1 required positional argument: 'a'", "its parameters: a"),
+    "missing argument": (doubled, "doubled: missing 1 required positional argument: 'a'", "its parameters: a"),
     "extra argument": (lambda: doubled(A, 2), "doubled: takes 1 positional argument but 2 were given", "its parameters: a"),
     "complex": (lambda: doubled(A.astype(complex)), "argument a has type complex128, which NeuronCores lack", "convert it"),
     "large integers": (lambda: doubled(np.array([[1 << 40]])), "argument a has numbers beyond 32 bits", ""),
