@@ -45,7 +45,7 @@ COMMANDS = {
     "config": ("config", "", "show every setting, its value and its source"),
     "sysfs": ("sysfs", "", "export, show and reset the driver's files in /sys"),
     "link": ("link", "", "install links at the real tools' paths"),
-    "new": ("new", "", "write a training script, a sample, or a project for a custom operator"),
+    "new": ("new", "", "write a training script, a sample, an NKI kernel, or a custom operator"),
     "demo": ("demo", "", "train a small network on the simulated machine and show the tools"),
     "scenario": ("scenario", "", "play synthetic processes; record and replay neuron-monitor output"),
     "doctor": ("doctor", "", "check the installation"),

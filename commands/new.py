@@ -1,4 +1,4 @@
-"""neurontools new: write files to start from: a training script, a sample, or a project for a custom operator."""
+"""neurontools new: write files to start from: a training script, a sample, a kernel, or a custom operator."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ _EXAMPLES = """examples:
   neurontools new sample nanogpt    nanogpt.py, a character-level GPT
   neurontools new sample customops  customops/, all operators with programs that train with them
   neurontools new customop relu     relu/, a C++ operator with its torch function and tests
+  neurontools new nki silu          silu/, an NKI kernel with its tests
 
 exit codes: 0 success, 1 the file exists or cannot be written, 2 usage error"""
 _OPERATORS = "customops"
 _TEMPLATES = "project"
+_TAKEN_BY_KERNELS = frozenset({"min", "nisa", "nki", "nl", "numpy", "pytest", "range", "slice"})
 _SHARED = re.compile(r'^#include "\.\./([\w.]+)"', re.MULTILINE)
 
 
@@ -52,6 +54,9 @@ def build_parser() -> argparse.ArgumentParser:
         default="tcm",
         help="how the kernel accesses its tensors (default: tcm)",
     )
+    nki = add_verb(verbs, "nki", "create an NKI kernel with its tests", _nki)
+    nki.add_argument("name", metavar="NAME", help="name of the kernel")
+    nki.add_argument("directory", nargs="?", metavar="DIR", help="directory to create (default: NAME)")
     return parser
 
 
@@ -74,6 +79,23 @@ def _customop(arguments: argparse.Namespace) -> int:
     for path in create_project(arguments.name, directory, AccessStyle(arguments.style)):
         console.out(str(path))
     console.notice(f"next: cd {directory} && neuron-customop build && neuron-customop check")
+    return 0
+
+
+def _nki(arguments: argparse.Namespace) -> int:
+    from neurontools import paths
+    from neurontools.customop.scaffold import check_name, fill, write_project
+
+    name, directory = arguments.name, Path(arguments.directory or arguments.name)
+    check_name("kernel", name, _TAKEN_BY_KERNELS)
+    templates = Path(paths.fixtures_dir()) / "new" / "nki"
+    texts = {
+        file: fill(templates / template, {"NAME": name})
+        for file, template in ((f"{name}.py", "kernel.py.txt"), (f"test_{name}.py", "test.py.txt"))
+    }
+    for path in write_project(directory, texts):
+        console.out(str(path))
+    console.notice(f"next: cd {directory} && neuron-run -- pytest")
     return 0
 
 

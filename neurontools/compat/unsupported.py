@@ -81,9 +81,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "get_device_states": "torch_xla.core.xla_model.get_rng_state",
         "set_device_states": "torch_xla.core.xla_model.set_rng_state",
     },
-    "nki": {
-        name: f"neuronxcc.nki.{name}" for name in ("baremetal", "benchmark", "profile", "simulate_kernel")
-    },
     "torch_neuronx.testing.validation": {"logit_validation": "neuron_allclose"},
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
     "torch_neuronx": {
@@ -185,6 +182,8 @@ _DECORATORS = frozenset({"baremetal", "benchmark", "jit", "nki_jit", "profile"})
 _OF_KERNELS = frozenset({"neuronxcc", "nki", "nkilib"})
 """Packages whose classes are options of kernels: libraries make such objects as defaults of their own options."""
 
+_NKI = ("nki", "neuronxcc.nki")
+
 
 def missing_name(module: str, name: str, caller: FrameType | None = None) -> NoReturn:
     """Raise the error of a name that a shim module lacks; called by the module's `__getattr__`.
@@ -221,6 +220,12 @@ def explain_module(name: str) -> None:
 
 
 def _hint(module: str, name: str) -> str:
+    if module.removeprefix(f"{__package__}.").startswith(_NKI):
+        from neurontools.nki.generations import foreign_name
+
+        foreign = foreign_name(name, in_first="neuronxcc" in module)
+        if foreign:
+            return f": it belongs to {foreign[0]}; here: {foreign[1]}"
     if name in UNSUPPORTED.get(module, {}):
         return f": not simulated; {_instead(UNSUPPORTED[module][name])}"
     loaded = sys.modules.get(module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import os
 import re
+import sys
 from enum import StrEnum
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from neurontools.base.files import write_temporary
 from neurontools.customop.errors import CustomOpBuildError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-# Namespaces of torch, modules that the project imports, keywords of C++, and the reserved name.
+# Namespaces of torch, modules that projects import, keywords of C++, and the reserved name.
 _TAKEN = frozenset(
     [
         "aten",
@@ -27,7 +28,6 @@ _TAKEN = frozenset(
         "neurontools",
         "shape",
         "conftest",
-        "pathlib",
         "std",
         "c10",
         "auto",
@@ -84,12 +84,34 @@ def create_project(name: str, directory: Path, style: AccessStyle = AccessStyle.
     Raises:
         CustomOpBuildError: the name is invalid, a file of the project exists, or the directory cannot be written.
     """
-    if not _NAME.match(name) or keyword.iskeyword(name) or name in _TAKEN:
+    check_name("operator", name)
+    return write_project(directory, _texts(name, style))
+
+
+def check_name(kind: str, name: str, taken: frozenset[str] = _TAKEN) -> None:
+    """Refuse a name that cannot be that of a module and its function.
+
+    Args:
+        kind: what the name is for.
+        name: the name.
+        taken: names that the project needs itself.
+
+    Raises:
+        CustomOpBuildError: the name is invalid.
+    """
+    if not _NAME.match(name) or keyword.iskeyword(name) or name in taken | sys.stdlib_module_names:
         raise CustomOpBuildError(
-            f'invalid operator name "{name}"',
-            "use letters, digits and _, and not a keyword of C++ or Python or a name of torch",
+            f'invalid {kind} name "{name}"',
+            "use letters, digits and _, and not a keyword, a module of Python or a name of torch or C++",
         )
-    texts = _texts(name, style)
+
+
+def write_project(directory: Path, texts: dict[str, str]) -> tuple[Path, ...]:
+    """Write the files of a project, by name, and return their paths.
+
+    Raises:
+        CustomOpBuildError: one of them exists, or the directory cannot be written.
+    """
     existing = [file for file in texts if os.path.lexists(directory / file)]
     if existing:
         raise CustomOpBuildError(
@@ -116,8 +138,7 @@ def _texts(name: str, style: AccessStyle) -> dict[str, str]:
     }
 
     def template(file: str) -> str:
-        text = (samples / "project" / file).read_text(encoding="utf-8")
-        return _MARK.sub(lambda found: values[found[1]], text)
+        return fill(samples / "project" / file, values)
 
     def source(file: str) -> str:
         text = (samples / sample / file).read_text(encoding="utf-8")
@@ -133,6 +154,11 @@ def _texts(name: str, style: AccessStyle) -> dict[str, str]:
         "README.md": template("README.md"),
         ".gitignore": template("gitignore.txt"),
     }
+
+
+def fill(template: Path, values: dict[str, str]) -> str:
+    """Return the text of a template with values for its marks, such as `@NAME@`."""
+    return _MARK.sub(lambda found: values[found[1]], template.read_text(encoding="utf-8"))
 
 
 def _write_new(path: Path, text: str) -> None:

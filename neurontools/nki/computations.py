@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.nki import instructions
-from neurontools.nki.context import fail, running
+from neurontools.nki.context import fail, running, whole
 from neurontools.nki.declarations import ndarray, psum
 from neurontools.nki.dtypes import to_float32
 from neurontools.nki.operators import ACTIVATIONS, OPERATORS
@@ -24,8 +24,14 @@ def random_seed(seed: Any) -> None:
     instructions.set_rng_seed(seed)
 
 
+def _need_tensor(function: str, operand: str, value: Any) -> None:
+    if not isinstance(value, NkiTensor):
+        fail(function, f"{operand} is a {type(value).__name__}, not a tensor")
+
+
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Load a tensor from HBM to SBUF."""
+    _need_tensor("load", "src", src)
     shape = src.shape if src.ndim > 1 else (src.shape[0], 1)
     made = ndarray(shape, dtype or src.dtype)
     instructions.dma_copy(made, src)
@@ -34,6 +40,14 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 def store(dst: NkiTensor, value: NkiTensor) -> NkiTensor:
     """Store a tile to HBM."""
+    _need_tensor("store", "dst", dst)
+    if dst.on_chip:
+        fail(
+            "store",
+            "dst is on the chip, must be in HBM",
+            "copy with nl.copy or nisa.tensor_copy",
+            dst.storage.allocation,
+        )
     instructions.dma_copy(dst, value)
     return dst
 
@@ -52,6 +66,8 @@ def apply(operator: MathOperator, operands: Sequence[Any], dtype: Any, options: 
     tiles = [item for item in operands if isinstance(item, NkiTensor)]
     if not tiles:
         fail(operator.name, "needs a tile", "compute with numbers in Python")
+    if len(operands) > operator.arity or any(item is None for item in operands):
+        fail(operator.name, f"takes {operator.arity} operands, tiles or numbers, not {len(operands)} or None")
     shape = tuple(np.broadcast_shapes(*[tile.shape for tile in tiles]))
     made = ndarray(shape, dtype or tiles[0].dtype)
     if operator.arity == 1 or len(operands) == 1:
@@ -111,7 +127,10 @@ copy = OPERATORS["copy"]
 
 
 def _reduce(operator: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    _need_tensor(operator, "x", x)
+    given = [whole(operator, "axis", item) for item in (axis if isinstance(axis, list | tuple) else (axis,))]
+    if any(not -x.ndim <= item < x.ndim for item in given):
+        fail(operator, f"axis {axis} does not exist, x has {x.ndim} dimensions", "", x.storage.allocation)
     axes = {item % x.ndim for item in given}
     shape = [1 if dim in axes else size for dim, size in enumerate(x.shape)]
     if not keepdims:

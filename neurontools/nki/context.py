@@ -178,7 +178,7 @@ def running() -> Core:
     core = _running.core
     if core is None:
         raise KernelUsageError(
-            "functions of NKI work in kernels alone",
+            f"{user_location()}: functions of NKI work in kernels alone",
             "call them from a function with @nki.jit, and that with arrays or nki.simulate",
         )
     return core
@@ -207,6 +207,24 @@ def fail(subject: str, reason: str, remedy: str = "", *concerned: Allocation) ->
     raise KernelError(
         "\n".join([f"{user_location()}: {subject}: {reason}", *declarations(*concerned)]), remedy
     )
+
+
+def whole(function: str, operand: str, value: Any) -> int:
+    """Return an argument that must be an integer; fractions, texts and tensors are refused."""
+    if type(value) is int:
+        return value
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, str) or (number != value and not hasattr(value, "__index__")):
+        shown = f"a {type(value).__name__}" if hasattr(value, "shape") else repr(value)
+        fail(
+            function,
+            f"{operand} is {shown}, not an integer",
+            "divide with //" if isinstance(value, float) else "",
+        )
+    return number
 
 
 def declarations(*allocations: Allocation) -> list[str]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neurontools.base.units import format_binary_size
 from neurontools.nki import instructions
-from neurontools.nki.context import fail, running
+from neurontools.nki.context import fail, running, whole
 from neurontools.nki.dtypes import dtype_name
 from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
@@ -29,9 +30,14 @@ def ndarray(
     address: tuple[int, int] | None = None,
 ) -> NkiTensor:
     """Declare a tensor; on the chip the first dimension is the partitions."""
-    sizes = tuple(int(size) for size in ((shape,) if isinstance(shape, int) else shape))
-    region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion(str(buffer))
-    core = running()
+    sizes = sizes_of(shape)
+    if not isinstance(buffer, MemoryRegion):
+        fail(
+            "ndarray",
+            f"buffer {buffer!r} is not a memory",
+            "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
+        )
+    region, core = buffer, running()
     allocation = Allocation(
         region,
         sizes,
@@ -48,6 +54,13 @@ def ndarray(
         core.launch.allocations.append(allocation)
         storage = Storage(allocation)
     return NkiTensor(sizes, allocation.dtype, storage)
+
+
+def sizes_of(shape: Any) -> tuple[int, ...]:
+    """Return the sizes of a shape that a kernel declares."""
+    if not isinstance(shape, tuple | list):
+        shape = (shape,)
+    return tuple(whole("ndarray", f"size {number} of the shape", size) for number, size in enumerate(shape))
 
 
 def _shared_storage(allocation: Allocation) -> Storage:
@@ -77,6 +90,9 @@ def check_declaration(allocation: Allocation) -> None:
     if not shape or min(shape) < 1:
         fail("ndarray", f"shape {shape} has a size that is not positive")
     if region not in ON_CHIP:
+        if allocation.nbytes > limits.hbm_bytes:
+            needed, there = format_binary_size(allocation.nbytes), format_binary_size(limits.hbm_bytes)
+            fail("ndarray", f"shape {shape} takes {needed}, HBM has {there} on {limits.target}")
         return
     if len(shape) < 2:
         fail(
@@ -104,8 +120,14 @@ def check_declaration(allocation: Allocation) -> None:
 
 
 def _check_address(allocation: Allocation, most: int) -> None:
-    assert allocation.address is not None
-    partition, offset = allocation.address
+    address = allocation.address
+    if not (isinstance(address, tuple | list) and len(address) == len(("partition", "byte"))):
+        fail(
+            "ndarray", f"address {address!r} is not a pair", "give the first partition and a byte: (0, 2048)"
+        )
+    partition, offset = (whole("ndarray", "a number of the address", item) for item in address)
+    if min(partition, offset) < 0:
+        fail("ndarray", f"address {address} is negative")
     bank = running().limits.psum_bank_bytes
     if allocation.region is psum and offset % bank:
         fail(

@@ -65,7 +65,7 @@ def dtype_name(dtype: Any) -> str:
     Raises:
         UsageError: NKI has no such type.
     """
-    name = dtype if isinstance(dtype, str) else _foreign_name(dtype)
+    name = dtype if isinstance(dtype, str) else "None" if dtype is None else _foreign_name(dtype)
     name = _ALIASES.get(name, name)
     if name not in _NUMPY:
         raise UsageError(f"unknown data type of a kernel: {dtype!r}", f"NKI has {', '.join(NAMES)}")

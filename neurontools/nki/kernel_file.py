@@ -8,22 +8,26 @@ import os
 import re
 import runpy
 import sys
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from os.path import dirname, isfile
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from neurontools.base.text import did_you_mean
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import TORCH_REMEDY, NeuronToolsError, UsageError
 from neurontools.nki.dtypes import INTEGERS, dtype_name, numpy_dtype
-from neurontools.nki.launch import Kernel, run
+from neurontools.nki.first.launch import EagerKernel
+from neurontools.nki.first.loops import nc
+from neurontools.nki.launch import Kernel
 from neurontools.nki.limits import TARGET_VARIABLE, limits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from neurontools.nki.context import Launch
 
@@ -97,7 +101,7 @@ def random_array(argument: ArrayArgument) -> np.ndarray:
     return values.astype(numpy_dtype(argument.dtype))
 
 
-def load_kernel(source: str) -> Kernel:
+def load_kernel(source: str) -> Kernel | EagerKernel:
     """Return the kernel that `FILE.py::name` names; the name may be left out where the file has one kernel.
 
     Raises:
@@ -110,19 +114,13 @@ def load_kernel(source: str) -> Kernel:
     _provide_nki()
     folder = dirname(os.path.abspath(path))
     sys.path.insert(0, folder)
-    try:
+    with _at_line(path, "the file must run without arguments"):
         names = runpy.run_path(path, run_name="__kernel__")
-    except NeuronToolsError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise NeuronToolsError(
-            f"{path}: {type(error).__name__}: {error}", "the file must run without arguments"
-        ) from error
-    kernels = {key: value for key, value in names.items() if isinstance(value, Kernel)}
+    kernels = {key: value for key, value in names.items() if isinstance(value, Kernel | EagerKernel)}
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
     named = names.get(name)
-    if isinstance(named, Kernel):
+    if isinstance(named, Kernel | EagerKernel):
         return named
     if inspect.isfunction(named):
         return Kernel(named)
@@ -133,15 +131,43 @@ def load_kernel(source: str) -> Kernel:
     raise UsageError(f"{path}: no kernel {name!r}", hint or f"kernels of the file: {listed}")
 
 
+@contextmanager
+def _at_line(path: str, remedy: str) -> Iterator[None]:
+    """Raise errors of the user's code as those of a line of a file.
+
+    Raises:
+        NeuronToolsError: the code raised an error.
+    """
+    try:
+        yield
+    except NeuronToolsError:
+        raise
+    except SyntaxError as error:
+        raise NeuronToolsError(
+            f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}", remedy
+        ) from error
+    except (Exception, SystemExit) as error:
+        folder = dirname(path)
+        trace = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+        lines = [line for line in trace if line[0] == path] + [
+            line for line in trace if dirname(line[0]) == folder
+        ]
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            remedy = TORCH_REMEDY
+        place = ":".join(map(str, lines[-1])) if lines else path
+        raise NeuronToolsError(f"{place}: {type(error).__name__}: {error}", remedy) from error
+
+
 def _provide_nki() -> None:
-    """Make `import nki` find the package of this one, as in programs under neuron-run."""
-    if "nki" in sys.modules:
-        return
-    spec = PathFinder.find_spec("nki", [f"{dirname(dirname(__file__))}/compat"])
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["nki"] = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Make both generations of this package importable, as in programs under neuron-run."""
+    for name in ("neuronxcc", "nki"):
+        if name in sys.modules:
+            continue
+        spec = PathFinder.find_spec(name, [f"{dirname(dirname(__file__))}/compat"])
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def launch_kernel(
@@ -159,39 +185,23 @@ def launch_kernel(
     Raises:
         NeuronToolsError: the kernel does not run.
     """
-    limits = limits_of(target)
+    limits_of(target)
     os.environ[TARGET_VARIABLE] = target
     kernel = load_kernel(source)
     arguments: dict[str, Any] = dict(scalars)
     for array in arrays:
         if array.name in arguments:
             raise UsageError(f"argument {array.name!r} is given twice", "give each argument once")
-        arguments[array.name] = random_array(array)
+        with _at_line(source, "use smaller arrays"):
+            arguments[array.name] = random_array(array)
     _check_names(kernel, arguments)
-    chosen = kernel[cores] if cores > 1 else kernel
-    try:
-        return run(chosen, (), arguments, limits=limits, quiet=True).launch
-    except NeuronToolsError:
-        raise
-    except Exception as error:
-        raise NeuronToolsError(
-            f"{source}: {type(error).__name__}: {error}{_place(error)}", "--debug shows the traceback"
-        ) from error
+    if cores > 1:
+        kernel = kernel[nc(cores) if isinstance(kernel, EagerKernel) else cores]
+    with _at_line(source.partition("::")[0], "--debug shows the traceback"):
+        return kernel.run((), arguments, quiet=True).launch
 
 
-def _place(error: Exception) -> str:
-    """Return the line of user's code where an error was raised, in brackets."""
-    trace, place = error.__traceback__, ""
-    package = f"{dirname(dirname(__file__))}/"
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((package, "<")):
-            place = f" ({file}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return place
-
-
-def _check_names(kernel: Kernel, arguments: Mapping[str, Any]) -> None:
+def _check_names(kernel: Kernel | EagerKernel, arguments: Mapping[str, Any]) -> None:
     parameters = inspect.signature(kernel.func).parameters
     is_open = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
     for name in arguments:

@@ -7,20 +7,17 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from neurontools.nki import computations, declarations
-from neurontools.nki.context import fail, is_running, running
+from neurontools.nki.context import fail, is_running, running, whole
 from neurontools.nki.declarations import hbm, private_hbm, psum, sbuf, shared_hbm
 from neurontools.nki.dtypes import FLOATS, INTEGERS
 from neurontools.nki.limits import chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.objects import DynamicSlice, VirtualRegister
+from neurontools.nki.objects import MOST_ITERATIONS, DynamicSlice, VirtualRegister, refuse_endless
 from neurontools.nki.operators import OPERATORS
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-
-_MOST_ITERATIONS = 1_000_000
 
 
 def is_hbm(buffer: MemoryRegion) -> bool:
@@ -52,7 +49,11 @@ def ds(start: Any, size: int) -> DynamicSlice:
 
 
 def _range(start: Any, stop: Any = None, step: int = 1) -> range:
-    return range(int(start)) if stop is None else range(int(start), int(stop), int(step))
+    numbers = (0, start, step) if stop is None else (start, stop, step)
+    first, last, step = (whole("range", "a bound", number) for number in numbers)
+    if step == 0:
+        fail("range", "the step is 0")
+    return range(first, last, step)
 
 
 def affine_range(start: Any, stop: Any = None, step: int = 1, **_options: Any) -> Iterator[int]:
@@ -66,29 +67,21 @@ sequential_range = static_range = _range
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
     """Return the numbers of a loop that runs on the device, as registers."""
     numbers = _range(start, stop, step)
-    if len(numbers) > _MOST_ITERATIONS:
-        _refuse_endless("dynamic_range")
+    if numbers[MOST_ITERATIONS : MOST_ITERATIONS + 1]:
+        refuse_endless("dynamic_range")
     return (VirtualRegister(number) for number in numbers)
-
-
-def _refuse_endless(function: str) -> None:
-    fail(
-        function,
-        f"more than {_MOST_ITERATIONS} iterations",
-        "the loop does not end: check its bounds or its condition",
-    )
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
     """Run a function for each number of a loop on the device."""
-    for number in dynamic_range(lower, upper, step):
+    for number in dynamic_range(lower, whole("fori_loop", "upper", upper), step):
         body_fun(number)
 
 
 def while_loop(init: Any, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
     """Run a function while the register that it returns is not 0."""
     state = init
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(MOST_ITERATIONS):
         if int(state) == 0:
             return
         state = body_fun(VirtualRegister(int(state)))
@@ -98,13 +91,13 @@ def while_loop(init: Any, body_fun: Callable[[VirtualRegister], VirtualRegister]
                 f"the body returned a {type(state).__name__}, not a register",
                 "return the next condition's register",
             )
-    _refuse_endless("while_loop")
+    refuse_endless("while_loop")
 
 
 def program_id(axis: int = 0) -> int:
     """Return the number of this program along an axis of the grid."""
     program = running().program
-    return program[axis] if axis < len(program) else 0
+    return program[axis] if whole("program_id", "axis", axis) < len(program) else 0
 
 
 def num_programs(axes: Any = None) -> int:

@@ -13,12 +13,13 @@ import numpy as np
 
 from neurontools.nki import computations
 from neurontools.nki.constants import nc_version
-from neurontools.nki.context import Core, Launch, is_running, running, set_running
+from neurontools.nki.context import Core, Launch, fail, is_running, running, set_running
 from neurontools.nki.cores import Exchange
+from neurontools.nki.diagnosis import diagnosed
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.limits import Limits, chosen_target, limits_of
-from neurontools.nki.locations import UserLine
+from neurontools.nki.locations import UserLine, user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
 
@@ -52,7 +53,7 @@ class Kernel:
         count = cores[0] if isinstance(cores, tuple | list) and len(cores) == 1 else cores
         if not isinstance(count, int) or not 1 <= count <= _MOST_CORES:
             raise KernelUsageError(
-                f"{self.func.__name__}[{cores}]: a launch takes 1 or 2 cores",
+                f"{user_location()}: {self.func.__name__}[{cores}]: a launch takes 1 or 2 cores",
                 "loop over tiles in the kernel; grids of any size belong to neuronxcc.nki, the first generation",
             )
         made = Kernel(self.func, count, self.options)
@@ -64,15 +65,17 @@ class Kernel:
         del schedule
         return self
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Run:
-        """Run the kernel on arrays and return what happened."""
-        return run(self, args, kwargs, checks=checks)
+    def run(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True, quiet: bool = False
+    ) -> Run:
+        """Run the kernel on arrays and return what happened; `quiet` leaves warnings to the caller."""
+        return run(self, args, kwargs, checks=checks, quiet=quiet)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; within another kernel it is a plain function."""
         if is_running():
             return self.func(*args, **kwargs)
-        if "torch" in sys.modules:
+        if sys.modules.get("torch"):  # None where its import is blocked
             from neurontools.nki import torch_operator
 
             operator_call = torch_operator.bind(self, args, kwargs)
@@ -89,7 +92,19 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
         )
     if fn is None:
         return functools.partial(jit, **options)
-    return fn if isinstance(fn, Kernel) else Kernel(fn, options=options)
+    if isinstance(fn, Kernel):
+        return fn
+    need_function(fn)
+    return Kernel(fn, options=options)
+
+
+def need_function(value: Any) -> None:
+    """Refuse to make something else than a function of Python a kernel."""
+    plain = inspect.unwrap(value)
+    if not hasattr(plain.func if isinstance(plain, functools.partial) else plain, "__code__"):
+        raise KernelUsageError(
+            f"{user_location()}: nki.jit: {value!r} is not a function", "decorate the kernel: @nki.jit"
+        )
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:
@@ -155,6 +170,18 @@ def run_ranks(
     quiet: bool = False,
 ) -> list[Run]:
     """Run a kernel on several ranks at once, each with its own arguments; collectives join them."""
+    with diagnosed(kernel.func, first=False):
+        return _run_ranks(kernel, calls, checks=checks, limits=limits, quiet=quiet)
+
+
+def _run_ranks(
+    kernel: Kernel,
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
+    *,
+    checks: bool,
+    limits: Limits | None,
+    quiet: bool,
+) -> list[Run]:
     limits = limits or limits_of(chosen_target())
     grid = (kernel.cores,) if kernel.has_grid else ()
     prepared = []
@@ -187,7 +214,7 @@ def _finish(launch: Launch, arguments: Arguments, result: Any, *, quiet: bool) -
     from neurontools.nki.checks import check_launch
 
     arguments.copy_back()
-    results = arguments.unwrap(result)
+    results = arguments.results(result)
     check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
     if not quiet:
         report_warnings(launch)
@@ -280,17 +307,14 @@ class Arguments:
         tensor = self._tensors.get(id(original))
         if tensor is not None:
             return tensor
-        if (
-            array.dtype.names is None
-            and array.dtype.itemsize == _UNSUPPORTED_BYTES
-            and array.dtype.kind in "iuf"
-        ):
-            array = array.astype({"f": np.float32, "i": np.int32, "u": np.uint32}[array.dtype.kind])
+        array = self._narrowed(array, name)
         dtype = dtype_name(array.dtype)
         allocation = Allocation(MemoryRegion.shared_hbm, array.shape or (1,), dtype, self._place, name)
         allocation.is_argument = True
         self._launch.allocations.append(allocation)
         flat = np.ascontiguousarray(array).reshape(-1)
+        if not flat.flags.writeable:
+            flat = flat.copy()
         held = numpy_dtype(dtype)
         if flat.dtype.names:
             self._packed.add(dtype)
@@ -303,6 +327,26 @@ class Arguments:
             self._copies.append((tensor, original))
         return tensor
 
+    def _narrowed(self, array: np.ndarray, name: str) -> np.ndarray:
+        """Return an array of a type that NeuronCores have; 64 bits become 32, which must hold the integers."""
+        kind = array.dtype.kind
+        if array.dtype.names is None and array.dtype.itemsize == _UNSUPPORTED_BYTES and kind in "iuf":
+            narrow = array.astype({"f": np.float32, "i": np.int32, "u": np.uint32}[kind])
+            if kind != "f" and not np.array_equal(narrow, array):
+                fail(
+                    self._function.__name__,
+                    f"argument {name} has numbers beyond 32 bits",
+                    "NeuronCores have no more",
+                )
+            return narrow
+        if kind in "cOSUMm" or array.dtype.itemsize > _UNSUPPORTED_BYTES:
+            fail(
+                self._function.__name__,
+                f"argument {name} has type {array.dtype}, which NeuronCores lack",
+                "convert it, for example with astype(np.float32)",
+            )
+        return array
+
     def copy_back(self) -> None:
         """Write what the kernel changed in copies of arguments to the arguments."""
         written = self._launch.written()
@@ -310,6 +354,13 @@ class Arguments:
             if tensor.storage.allocation in written:
                 values = tensor.array()
                 if isinstance(original, np.ndarray):
+                    if not original.flags.writeable:
+                        label = tensor.storage.allocation.label
+                        fail(
+                            self._function.__name__,
+                            f"writes argument {label}, a read-only array",
+                            "pass a copy of it",
+                        )
                     original[...] = values.reshape(original.shape).astype(original.dtype)
                 elif hasattr(original, "copy_"):
                     original.copy_(_as_torch(values).reshape(original.shape))
@@ -317,6 +368,26 @@ class Arguments:
     def as_caller(self, array: np.ndarray) -> Any:
         """Return an array as the kind of the caller's arguments."""
         return _as_torch(array) if self._kind == "torch" else array
+
+    def results(self, value: Any) -> Any:
+        """Return what a call returns for what the kernel does: tensors, alone or in containers, or nothing."""
+        result = self.unwrap(value)
+        if result is value and not isinstance(value, list | tuple | dict) and value is not None:
+            raise KernelError(
+                f"{self._place}: {self._function.__name__}: returns a value of type {type(value).__name__}, results are tensors",
+                "store it to a tensor declared with buffer=nl.shared_hbm, and return that",
+            )
+        if (
+            value is None
+            and self._launch.checks
+            and not any(item.is_argument for item in self._launch.written())
+        ):
+            self._launch.warn(
+                "results",
+                f"{self._function.__name__}: returns None and writes no argument, so it has no result",
+                self._place,
+            )
+        return result
 
     def unwrap(self, value: Any) -> Any:
         """Return the results of a kernel as arrays of the caller's kind."""

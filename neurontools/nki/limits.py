@@ -30,6 +30,7 @@ class Limits:
     partitions: int
     sbuf_partition_bytes: int
     sbuf_usable_bytes: int
+    hbm_bytes: int
     psum_partition_bytes: int
     psum_bank_bytes: int
     psum_banks: int

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import Any, NoReturn
+
+from neurontools.nki.context import fail
 
 
 class NKIObject:
@@ -72,6 +74,19 @@ def _default(declared: Any) -> Any:
     return declared.default_factory() if declared.default_factory is not dataclasses.MISSING else None
 
 
+MOST_ITERATIONS = 100_000
+"""The most iterations of a loop that runs on the device, which may not end: our decision."""
+
+
+def refuse_endless(function: str) -> NoReturn:
+    """Refuse a loop that does not seem to end."""
+    fail(
+        function,
+        f"more than {MOST_ITERATIONS} iterations",
+        "the loop does not end: check its bounds or its condition",
+    )
+
+
 class DynamicSlice:
     """A slice of `size` elements from a start on, which may be a register."""
 
@@ -88,8 +103,12 @@ class VirtualRegister(NKIObject):
     def __init__(self, state: int | None = None, frozen: bool = False) -> None:
         self.value = 0 if state is None else int(state)
         self.frozen = frozen
+        self.tests = 0
 
     def __bool__(self) -> bool:
+        self.tests += 1
+        if self.tests > MOST_ITERATIONS:
+            refuse_endless("while")
         return self.value != 0
 
     def __int__(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 
 from neurontools.compiler.graph_nodes import contiguous_strides
-from neurontools.nki.context import fail, is_running, running
+from neurontools.nki.context import fail, is_running, running, whole
 from neurontools.nki.dtypes import dtype_name, item_bytes
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.objects import DynamicSlice, NKIObject, VirtualRegister
@@ -109,6 +109,7 @@ class TensorView(NKIObject):
         return True
 
     __hash__ = object.__hash__
+    __array_ufunc__ = None
 
     def is_contiguous(self) -> bool:
         """Return whether the elements follow each other; on the chip those of each partition."""
@@ -198,7 +199,7 @@ class TensorView(NKIObject):
     def _number(self, item: Any, dim: int) -> int:
         try:
             number = item.__index__()
-        except AttributeError:
+        except (AttributeError, TypeError):  # arrays of numpy have one that fails
             self._refuse(
                 "index", f"{type(item).__name__} cannot be an index", "use integers, slices, ... and nl.ds"
             )
@@ -211,14 +212,15 @@ class TensorView(NKIObject):
         size = self.shape[dim]
         if isinstance(item, DynamicSlice):
             if isinstance(item.start, TensorView | VirtualRegister):
-                return item.start, int(item.size), 1
-            start, stop, step = int(item.start), int(item.start) + int(item.size), 1
+                return item.start, whole("slice", "its size", item.size), 1
+            start, step = whole("slice", "its start", item.start), 1
+            stop = start + whole("slice", "its size", item.size)
         else:
-            step = 1 if item.step is None else int(item.step)
+            step = 1 if item.step is None else whole("slice", "its step", item.step)
             if step < 1:
                 self._refuse("slice", f"step {step} of dimension {dim} is not positive")
-            start = 0 if item.start is None else int(item.start)
-            stop = size if item.stop is None else int(item.stop)
+            start = 0 if item.start is None else whole("slice", "its start", item.start)
+            stop = size if item.stop is None else whole("slice", "its end", item.stop)
             start += size if start < 0 else 0
             stop += size if stop < 0 else 0
         if not 0 <= start < stop <= size:
@@ -387,6 +389,8 @@ class TensorView(NKIObject):
         dtype: Any = None,
     ) -> Self:
         """Return the view of an access pattern: stride and size of each dimension over the storage."""
+        if not isinstance(pattern, list | tuple) or any(np.shape(pair) != (2,) for pair in pattern):
+            self._refuse("ap", f"pattern {pattern!r} is not a list of pairs", "use [[step, size], ...]")
         shape = [int(size) for _, size in pattern]
         strides = [int(step) for step, _ in pattern]
         kind = dtype_name(dtype) if dtype is not None else self.dtype

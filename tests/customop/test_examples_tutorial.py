@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "fixtures" / "customops"
@@ -22,6 +26,27 @@ def test_the_program_runs(home: Path, torch_python: str) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("tensor([-0.0794, -0.3333]")
+
+
+@pytest.mark.slow
+def test_operators_and_kernels_have_the_times_of_the_page(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = re.findall(r"^```\n(\$ [^`]*compare_nki[^`]*)^```", TUTORIAL, re.MULTILINE)
+    commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+    printed = [line for line in block.splitlines() if not line.startswith("$ ")]
+    shutil.copytree(SAMPLES, home / "customops", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)],
+        cwd=home / "customops",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-len(printed) :] == printed
 
 
 def test_the_modelled_times_are_those_of_the_cost_model() -> None:

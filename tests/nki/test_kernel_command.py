@@ -112,7 +112,7 @@ def test_warnings_are_part_of_the_report(tool: Tool, file: str) -> None:
         (("FILE::add", *_SHAPES, "--arg", "c=1"), 2, "error: add has no parameter 'c'"),
         (("FILE::add", *_SHAPES, "--arg", "a=1"), 2, "error: argument 'a' is given twice"),
         (("FILE::add", "--target", "trn9"), 2, "error: unknown target 'trn9' of a kernel"),
-        (("FILE::broken", "--shape", "a=4x4"), 1, "error: FILE::broken: ValueError: no reason (FILE:21)"),
+        (("FILE::broken", "--shape", "a=4x4"), 1, "error: FILE:21: ValueError: no reason"),
     ],
 )
 def test_an_error_is_one_line_and_a_hint(
@@ -146,5 +146,5 @@ def test_a_file_that_does_not_run_is_one_error(tool: Tool, tmp_path: Path) -> No
     done = tool("neuron-profile", "kernel", f"{path}::add")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         1,
-        f"error: {path}: ModuleNotFoundError: No module named 'no_such_module'",
+        f"error: {path}:1: ModuleNotFoundError: No module named 'no_such_module'",
     )

@@ -16,7 +16,7 @@ from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.execution import broadcast, broadcast_shape, compute
 from neurontools.nki.first.index import selection
 from neurontools.nki.first.language import dropout as language_dropout
-from neurontools.nki.first.operands import chip_tile, result_type, second_result
+from neurontools.nki.first.operands import chip_tile, refuse_foreign, result_type, second_result
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.launch import get_nc_version
 
@@ -229,7 +229,7 @@ def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **_opt
 
 
 FUNCTIONS: dict[str, Any] = {
-    function.__name__: function
+    function.__name__: refuse_foreign(function)
     for function in (
         activation, activation_reduce, dropout, get_nc_version, reciprocal, scalar_tensor_tensor, selections.affine_select,
         selections.bn_aggr, selections.bn_stats, selections.local_gather, selections.max8, selections.nc_find_index8,

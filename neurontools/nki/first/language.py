@@ -41,6 +41,7 @@ from neurontools.nki.first.loops import (
     spmd_dim,
     static_range,
 )
+from neurontools.nki.first.operands import refuse_foreign
 from neurontools.nki.first.tensors import ParDim
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import refuse_dynamic, summed
@@ -435,7 +436,7 @@ NAMES: dict[str, Any] = {
             affine_range, reductions.all, all_reduce, arange, atomic_rmw, broadcast_to, device_print, dropout, ds, expand_dims, finfo,
             gather_flattened, load, load_transpose2d, reductions.loop_reduce, matmul, reductions.max, reductions.mean, reductions.min, nc, num_programs, reductions.prod, program_id,
             program_ndim, random_seed, reductions.rms_norm, sequential_range, reductions.softmax, spmd_dim, static_cast, static_range, store, reductions.sum,
-            transpose, reductions.var, where, tensors.empty_like, tensors.full, tensors.ndarray, tensors.ones, tensors.rand,
+            transpose, reductions.var, where, tensors.empty_like, tensors.full, refuse_foreign(tensors.ndarray), tensors.ones, tensors.rand,
             tensors.shared_constant, tensors.shared_identity_matrix, tensors.zeros, tensors.zeros_like,
         )
     },

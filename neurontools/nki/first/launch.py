@@ -18,6 +18,7 @@ from neurontools.errors import UsageError
 from neurontools.nki.annotations import TensorAnnotation
 from neurontools.nki.checks import check_launch
 from neurontools.nki.context import Core, Launch, fail, is_running, set_running
+from neurontools.nki.diagnosis import diagnosed
 from neurontools.nki.dtypes import wide_custom_types
 from neurontools.nki.errors import KernelUsageError
 from neurontools.nki.first import execution
@@ -28,6 +29,7 @@ from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
 from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
+from neurontools.nki.locations import user_location
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -83,9 +85,14 @@ class EagerKernel:
         dims = tuple(as_grid_dim(dim) for dim in (grid if isinstance(grid, tuple | list) else (grid,)))
         if core_count(dims) > _MOST_CORES:
             raise KernelUsageError(
-                f"{self.__name__}[{grid}]: a grid is distributed to at most {_MOST_CORES} cores"
+                f"{user_location()}: {self.__name__}: a grid is distributed to at most {_MOST_CORES} cores, "
+                f"not {core_count(dims)}"
             )
         return type(self)(self.func, self.mode, dims, self.options)
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, quiet: bool = False) -> Run:
+        """Run the kernel on arrays and return what happened; `quiet` leaves warnings to the caller."""
+        return run(self, args, kwargs, quiet=quiet)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; within another kernel it is a plain function."""
@@ -159,11 +166,17 @@ class BenchmarkResult:
 
 def _decorate(func: Any, mode: str, options: dict[str, Any]) -> Any:
     if mode not in MODES:
-        raise KernelUsageError(f"nki.jit has no mode {mode!r}", f"use one of {', '.join(MODES)}")
+        raise KernelUsageError(
+            f"{user_location()}: nki.jit has no mode {mode!r}", f"use one of {', '.join(MODES)}"
+        )
     if func is None:
         return lambda function: _decorate(function, mode, options)
     if isinstance(func, str):  # stands for a kernel that can only be imported
         return func
+    if not callable(func):
+        raise KernelUsageError(
+            f"{user_location()}: nki.jit: {func!r} is not a function", "decorate the kernel: @nki.jit"
+        )
     grid = func.grid if isinstance(func, EagerKernel) else ()
     kind = MeasuredKernel if mode == "benchmark" else EagerKernel
     return kind(func.func if isinstance(func, EagerKernel) else func, mode, grid, options)
@@ -253,7 +266,12 @@ def _immutable(kernel: EagerKernel, wrapped: dict[str, Any]) -> set[Allocation]:
 
 
 def run(
-    kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simulates: bool = False
+    kernel: EagerKernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    simulates: bool = False,
+    quiet: bool = False,
 ) -> Run:
     """Run a kernel on arrays, the programs of its grid one after another.
 
@@ -262,18 +280,20 @@ def run(
         args: its arguments.
         kwargs: those by name.
         simulates: whether types that numpy lacks stay in float32, as in the vendor's simulator.
+        quiet: whether warnings are left to the caller.
 
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
     """
     with (
         numeric_context(),
+        diagnosed(kernel.func, first=True),
         wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext(),
     ):
-        return _run(kernel, args, kwargs)
+        return _run(kernel, args, kwargs, quiet=quiet)
 
 
-def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, quiet: bool) -> Run:
     asked = kernel.options.get("platform_target")
     is_named = bool(os.environ.get(TARGET_VARIABLE, "").strip())
     target = asked if asked and not is_named else chosen_target(DEFAULT_TARGET)
@@ -295,9 +315,11 @@ def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     ]
     result = results[0] if results else None
     arguments.copy_back()
+    results = arguments.results(result)
     check_launch(launch, _written_tensors(result))
-    report_warnings(launch)
-    return Run(launch, arguments.unwrap(result))
+    if not quiet:
+        report_warnings(launch)
+    return Run(launch, results)
 
 
 def _run_program(core: Core, program: Sequence[int], body: Callable[[], Any]) -> Any:

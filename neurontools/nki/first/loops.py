@@ -9,7 +9,7 @@ import sys
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from neurontools.nki.context import running
+from neurontools.nki.context import fail, running, whole
 from neurontools.nki.locations import UserLine, is_user_frame, user_location
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _loop(numbers: Any, *, is_traced: bool = True) -> Iterator[LoopNumber]:
 
 
 def _numbers(args: tuple[Any, ...]) -> range:
-    return range(*[int(item) for item in args])
+    return range(*[whole("range", "a bound", item) for item in args])
 
 
 def affine_range(*args: Any, **_options: Any) -> Iterator[LoopNumber]:
@@ -179,7 +179,12 @@ def spmd_dim(*dims: Any) -> GridDim:
 
 def as_grid_dim(value: Any) -> GridDim:
     """Return a dimension of a launch grid."""
-    return value if isinstance(value, GridDim) else GridDim((int(value), False))
+    if isinstance(value, GridDim):
+        return value
+    size = whole("grid", "a size", value)
+    if size < 1:
+        fail("grid", f"size {size} is not positive")
+    return GridDim((size, False))
 
 
 def core_count(dims: Sequence[GridDim]) -> int:

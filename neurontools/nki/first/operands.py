@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from neurontools.nki.context import fail, running
 from neurontools.nki.first.dtypes import name_of, promoted
 from neurontools.nki.first.execution import absent, destination, need_on_chip, new_tile, part_for, tile_of
 from neurontools.nki.first.index import selection
+from neurontools.nki.generations import foreign_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,3 +65,24 @@ def by_row(
     emit(destination(made, made.valid, function), data.resolved(function, selected))
     made.producer = running().records[-1]
     return made
+
+
+def refuse_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that refuses arguments of the second generation among the options that it does not read."""
+    parameters = signature(function).parameters
+    if not any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
+        return function
+    foreign = [name for name in _OF_SECOND if name not in parameters]
+
+    @wraps(function)
+    def refusing_foreign(*args: Any, **options: Any) -> Any:
+        for name in foreign:
+            if name in options:
+                generation, instead = foreign_name(name, in_first=True) or ("", "")
+                fail(function.__name__, f"{name}= belongs to {generation}", f"here: {instead}")
+        return function(*args, **options)
+
+    return refusing_foreign
+
+
+_OF_SECOND = ("dst", "accumulate", "address")

@@ -9,7 +9,7 @@ import numpy as np
 
 from neurontools.nki import instructions
 from neurontools.nki.context import fail, running
-from neurontools.nki.declarations import check_declaration
+from neurontools.nki.declarations import check_declaration, sizes_of
 from neurontools.nki.dtypes import numpy_dtype
 from neurontools.nki.first.allocation import Placed, as_buffer
 from neurontools.nki.first.blocks import BlockTensor
@@ -40,7 +40,7 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_op
     """Declare a tensor; on the chip, dimensions before the partitions number tiles."""
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     blocks = next((dim for dim, size in enumerate(sizes) if isinstance(size, ParDim)), 0)
-    sizes = tuple(int(size) for size in sizes)
+    sizes = sizes_of(sizes)
     place, kind = as_buffer(buffer), name_of(dtype)
     if place.region not in ON_CHIP:
         return _in_hbm(sizes, kind, place.region, name)
@@ -76,8 +76,6 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_op
 
 def _in_hbm(shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str) -> Tile:
     core = running()
-    if not shape or min(shape) < 1:
-        fail("ndarray", f"shape {shape} has a size that is not positive")
     allocation = Allocation(
         region,
         shape,
@@ -86,6 +84,7 @@ def _in_hbm(shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str)
         name,
         core=-1 if region is MemoryRegion.shared_hbm else core.number,
     )
+    check_declaration(allocation)
     if region is not MemoryRegion.shared_hbm:
         core.launch.allocations.append(allocation)
         return Tile(plain_view(Storage(allocation), shape, dtype))

@@ -63,6 +63,8 @@ def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None
     """Fill a tile with a constant."""
     check_tile("memset", "dst", dst)
     chosen = engine_name("memset", engine, engines.vector, engines.gpsimd)
+    if not isinstance(value, int | float | np.number | np.bool_):
+        refuse("memset", f"value is a {type(value).__name__}, not a number")
     if dst.dtype.endswith("_x4") and value != 0:
         refuse("memset", f"fills {dst.dtype} with 0 alone, not with {value}", "", dst)
     if isinstance(value, float) and not value.is_integer() and dst.dtype not in FLOATS:

@@ -179,6 +179,8 @@ def engine_name(opcode: str, chosen: engine, *allowed: engine) -> str:
     """Return the name of the engine that a kernel chose, "" for none; refuse others than the allowed."""
     if chosen is engines.unknown or chosen is None:
         return ""
+    if not isinstance(chosen, engines):
+        refuse(opcode, f"engine {chosen!r} is not one", "use nisa.engine.vector, ...")
     if chosen not in allowed:
         names = ", ".join(item.name for item in allowed)
         refuse(opcode, f"does not run on the {chosen.name} engine", f"choose one of {names}")

@@ -37,6 +37,8 @@ def affine_values(
     opcode: str, tile: NkiTensor, pattern: Any, offset: Any, channel_multiplier: Any
 ) -> np.ndarray:
     """Return `offset + partition * channel_multiplier + pattern` for each element of a tile, as int64."""
+    if not isinstance(pattern, list | tuple) or any(np.shape(pair) != (2,) for pair in pattern):
+        refuse(opcode, f"pattern {pattern!r} is not a list of pairs", "use [[step, size], ...]")
     dims = [(int(step), int(size)) for step, size in pattern]
     most = running().limits.pattern_dims
     if len(dims) > most:

@@ -1,6 +1,7 @@
 """`neuronxcc.nki`, the first generation of the Neuron Kernel Interface, on the simulated machine."""
 
 from neurontools.compat.unsupported import missing_names
+from neurontools.nki.diagnosis import explain_at_exit
 from neurontools.nki.first.launch import baremetal, benchmark, jit, profile, simulate_kernel, trace
 from neurontools.nki.first.tile import Tile as tensor  # noqa: N813
 
@@ -21,3 +22,4 @@ __all__ = [
     "typing",
 ]
 __getattr__ = missing_names(__name__)
+explain_at_exit()
