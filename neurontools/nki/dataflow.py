@@ -89,16 +89,29 @@ class _Checker:
         for access in record.reads:
             history = histories.get(access.allocation)
             if history is None:
+                if access.allocation.is_empty:
+                    self._unwritten(record, access)
                 continue
             node = history.node(box_of(access))
-            is_read, iterations = history.is_read, history.iterations
-            for other in history.boxes.overlapping[node]:
+            is_read, iterations, writers = history.is_read, history.iterations, history.writers
+            overlapping = history.boxes.overlapping[node]
+            if access.allocation.is_empty and not any(map(writers.__getitem__, overlapping)):
+                self._unwritten(record, access)
+            for other in overlapping:
                 is_read[other] = True
                 before = iterations[other]
                 if before is not iteration and before is not None and separating_loop(before, iteration):
                     self.carrying.add(access.allocation)
         for access in record.writes:
             self._write(record, access, histories[access.allocation], box_of(access))
+
+    def _unwritten(self, record: Record, access: ElementAccess) -> None:
+        label = access.allocation.label
+        self.launch.warn(
+            "unwritten",
+            f"{record.opcode}: reads elements of {label} that were never written ({label} declared at {access.allocation.location})",
+            record.location,
+        )
 
     def _write(self, record: Record, access: ElementAccess, history: _History, box: Box) -> None:
         boxes, is_read, writers, iterations = history.boxes, history.is_read, history.writers, history.iterations

@@ -45,6 +45,7 @@ class Allocation:
         "core",
         "dtype",
         "is_argument",
+        "is_empty",
         "location",
         "name",
         "partition_bytes",
@@ -70,6 +71,7 @@ class Allocation:
         self.address = address
         self.core = core
         self.is_argument = False
+        self.is_empty = False  # whether it holds nothing until an instruction writes it
         self.partition_bytes = prod(shape[1:]) * item_bytes(dtype)
 
     @property

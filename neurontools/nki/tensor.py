@@ -39,6 +39,31 @@ class NkiTensor(TensorView):
             self._check_written(operand)
         return self.array()
 
+    def read_moved(self, operand: str = "") -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the elements for an instruction that only moves them, and by element whether they were written.
+
+        Kernels move tiles of which they have written and will use a part. The second is None where all are written;
+        elements of which none is written count as read.
+        """
+        storage = self.storage
+        if storage.is_complete or storage.written is None or self.dynamic is not None:
+            return self.read(operand), None
+        if self.itemsize == item_bytes(storage.allocation.dtype):
+            written = strided(storage.written, self.shape, self.strides, self.offset, self)
+            if written.any() and not written.all():
+                return self.array(), written
+        return self.read(operand), None
+
+    def mark_written(self, written: np.ndarray | None) -> None:
+        """Note which elements hold something after a move of elements that were not all written."""
+        storage = self.storage
+        if written is None or self.itemsize != item_bytes(storage.allocation.dtype):
+            return
+        if storage.is_complete:
+            storage.flags()[...] = True
+            storage.is_complete = False
+        strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(self.shape)
+
     def read32(self, operand: str = "") -> np.ndarray:
         """Return the elements as float32."""
         return to_float32(self.read(operand))
@@ -74,6 +99,14 @@ class NkiTensor(TensorView):
                 storage.allocation, self.offset, self.shape, self.strides, self.dtype
             )
         return self._access
+
+    def repetition(self) -> str:
+        """Return which index occurs more than once in a scatter to this view, "" for none."""
+        dynamic = self.dynamic
+        if dynamic is None or not dynamic.is_vector:
+            return ""
+        values = dynamic.values()
+        return repeated("index", values[(values >= 0) & (values < dynamic.limit)])
 
     def _mark(self) -> None:
         storage = self.storage
@@ -167,6 +200,15 @@ class NkiTensor(TensorView):
             f"{operand or 'operand'}: index {value} of row {row} is out of bounds, {dynamic.limit} rows",
             "oob_mode.skip leaves such rows out",
         )
+
+
+def repeated(what: str, numbers: np.ndarray) -> str:
+    """Return which number occurs more than once, "" for none."""
+    unique, counts = np.unique(numbers, return_counts=True)
+    if unique.size == numbers.size:
+        return ""
+    first = int(np.argmax(counts > 1))
+    return f"{what} {unique[first]} occurs {counts[first]} times in one transfer"
 
 
 def strided(

@@ -53,9 +53,10 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
             f"does not run on the scalar engine of {running().limits.target}",
             "use nisa.activation with op=nl.copy",
         )
-    values = src.read("src")
+    values, written = src.read_moved("src")
     keeps_bits = values.dtype == dst.storage.typed(dst.dtype).dtype
     dst.write(values if keeps_bits else to_float32(values))
+    dst.mark_written(written)
     return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)
 
 

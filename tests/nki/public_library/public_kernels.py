@@ -132,6 +132,7 @@ def _load(folder: Path, file: str) -> Any:
         source = str(folder / checkout / "src")
         sys.path[:] = [source, *[path for path in sys.path if not path.startswith(root)]]
         return importlib.import_module(inside.removesuffix(".py").replace("/", "."))
+    sys.path[:] = [str((folder / file).parent), *[path for path in sys.path if not path.startswith(root)]]
     spec = importlib.util.spec_from_file_location(Path(file).stem, folder / file)
     assert spec is not None
     assert spec.loader is not None
@@ -151,8 +152,6 @@ def _call(name: str, *args: Any, cores: Any = None, **options: Any) -> Callable[
 
     def run(module: Any) -> Any:
         kernel = getattr(module, name)
-        if not hasattr(kernel, "func"):
-            kernel = second_generation.Kernel(kernel)
         if cores is not None:
             kernel = kernel[cores]
         made = [arg() if callable(arg) else arg for arg in args]
@@ -176,7 +175,15 @@ def _from_anchor(kernel: str, cores: int, **work: Any) -> Callable[[Any], Any]:
     return run
 
 
-_MAMBA = (_tensor(1, 256, 512), _tensor(1, 256, 512), _tensor(256, 4), _tensor(1, 4, 512), _tensor(1, 4, 512))
+def _mlp(module: Any) -> Any:
+    """Run the projections of a few tokens, with a residual addition and a normalization before."""
+    norm = importlib.import_module("nkilib_src.nkilib.core.utils.common_types").NormType.RMS_NORM
+    arrays = [array(*shape, dtype=_BF16) for shape in ((1, 4, 1024), (1024, 512), (1024, 512), (512, 1024), (1, 1024))]
+    residual = array(1, 4, 1024, dtype=_BF16)
+    return module.mlp[2](*arrays, fused_add_tensor=residual, store_fused_add_result=True, normalization_type=norm)
+
+
+_MAMBA = (_tensor(1, 128, 1024), _tensor(1, 128, 1024), _tensor(128, 4), _tensor(1, 4, 1024), _tensor(1, 4, 1024))
 _HEADS = (_tensor(128, 512), _tensor(128, 512), _tensor(128, 512))
 _MATRICES = (_tensor(256, 256, dtype=_BF16), _tensor(256, 1024, dtype=_BF16))
 _MATMULS = (
@@ -201,7 +208,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     f"{_EXAMPLES_1}/matrix_multiplication/matrix_multiplication_nki_kernels.py": _MATMULS,
     f"{_EXAMPLES_1}/rmsnorm/rmsnorm_nki_kernels.py": (_call("nki_rmsnorm_kernel", _tensor(250, 512), _tensor(512)),),
     f"{_EXAMPLES_1}/sd_attention/sd_attention_nki_kernels.py": (
-        _call("fused_self_attn_for_SD_small_head_size", *[_tensor(1, 2048, 64, dtype=_BF16)] * 3, cores=1),
+        _call("fused_self_attn_for_SD_small_head_size", *[_tensor(1024, 64, dtype=_BF16)] * 3),
     ),
     f"{_EXAMPLES_1}/tensor_addition/spmd_tensor_addition_nki_kernels.py": (
         _call("nki_tensor_add", _tensor(256, 1024), _tensor(256, 1024)),
@@ -225,10 +232,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         _call("allocated_fused_rms_norm_qkv", _tensor(1, 128, 512, dtype=_BF16), _tensor(512, 512, dtype=_BF16)),
     ),
     f"{_REFERENCE}/attention.py": (
-        _call("flash_fwd", _tensor(1, 1, 128, 512, dtype=_BF16), _tensor(1, 1, 128, 512, dtype=_BF16), _tensor(1, 1, 512, 128, dtype=_BF16), None, cores=(1, 1), config=None),
+        _call("flash_fwd", _tensor(1, 1, 128, 512, dtype=_BF16), _tensor(1, 1, 128, 2048, dtype=_BF16), _tensor(1, 1, 2048, 128, dtype=_BF16), None, cores=(1, 1), use_causal_mask=False),
         _call("flash_attn_bwd", *[_tensor(1, 1, 128, 512, dtype=_BF16)] * 5, _tensor(1, 1, 128, 4), None, cores=(1, 1)),
     ),
-    f"{_REFERENCE}/tutorial.py": (_call("add_kernel_nx8x128x512", _tensor(2, 8, 128, 512), _tensor(2, 8, 128, 512), 2 * 8 * 128 * 512),),
+    f"{_REFERENCE}/tutorial.py": (_call("add_kernel_nx8x128x512", _tensor(2, 8, 128, 512), _tensor(2, 8, 128, 512), 2 * 8 * 128 * 512, cores=2),),
     f"{_REFERENCE}/vision.py": (
         _call("resize_nearest_fixed_dma_kernel", _tensor(1, 6, 4, 64), (1, 12, 8, 64), cores=1),
         _call("adaptive_avg_pool2d_kernel", _tensor(1, 16, 12, 12), 3),
@@ -248,6 +255,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         ),
     ),
     f"{_LIBRARY}/core/max/cascaded_max.py": (_call("cascaded_max", _tensor(4, 4096), cores=2),),
+    f"{_LIBRARY}/core/mlp/mlp.py": (_mlp,),
     f"{_LIBRARY}/core/qkv/qkv.py": (
         _from_anchor("qkv_tkg", 2, batch=1, seqlen=4, hidden=1024, width=512, d=128, quantization="NONE", norm="RMS_NORM"),
         _from_anchor("qkv_tkg", 2, batch=1, seqlen=256, hidden=1024, width=512, d=128, quantization="NONE", norm="NO_NORM"),
@@ -262,7 +270,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         _call("find_nonzero_indices", lambda: (array(256, 16) > 0).astype(np.float32), cores=2),
     ),
     f"{_LIBRARY}/core/subkernels/indexed_flatten.py": (
-        _call("indexed_flatten", lambda: np.arange(4 * 512, dtype=np.int32).reshape(4, 512), 128, 2560, lambda: np.array([0, 4, 8, 12], np.int32), cores=2),
+        _call("indexed_flatten", lambda: np.arange(4 * 512, dtype=np.int32).reshape(4, 512), 32, 2560, lambda: np.array([0, 16, 32, 48], np.int32), cores=2),
     ),
     f"{_LIBRARY}/experimental/conv/conv1d.py": (_call("conv1d", _tensor(1, 128, 256, dtype=_BF16), _tensor(3, 128, 128, dtype=_BF16), padding=(1, 1)),),
     f"{_LIBRARY}/experimental/dynamic_shapes/dynamic_elementwise_add.py": (
