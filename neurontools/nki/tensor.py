@@ -40,10 +40,9 @@ class NkiTensor(TensorView):
         return self.array()
 
     def read_moved(self, operand: str = "") -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the elements for an instruction that only moves them, and by element whether they were written.
+        """Return the elements for a transpose, and by element whether they were written, None where all are.
 
-        Kernels move tiles of which they have written and will use a part. The second is None where all are written;
-        elements of which none is written count as read.
+        Kernels transpose tiles of which they have written and will use a part. A tile without any counts as read.
         """
         storage = self.storage
         if storage.is_complete or storage.written is None or self.dynamic is not None:
@@ -55,13 +54,14 @@ class NkiTensor(TensorView):
         return self.read(operand), None
 
     def mark_written(self, written: np.ndarray | None) -> None:
-        """Note which elements hold something after a move of elements that were not all written."""
+        """Note which elements hold something after a transpose of elements that were not all written."""
         storage = self.storage
         if written is None or self.itemsize != item_bytes(storage.allocation.dtype):
             return
         if storage.is_complete:
             storage.flags()[...] = True
             storage.is_complete = False
+        storage.holds_moved = True
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(self.shape)
 
     def read32(self, operand: str = "") -> np.ndarray:

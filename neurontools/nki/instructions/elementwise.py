@@ -53,7 +53,7 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
             f"does not run on the scalar engine of {running().limits.target}",
             "use nisa.activation with op=nl.copy",
         )
-    values, written = src.read_moved("src")
+    values, written = src.read_moved("src") if src.storage.holds_moved else (src.read("src"), None)
     keeps_bits = values.dtype == dst.storage.typed(dst.dtype).dtype
     dst.write(values if keeps_bits else to_float32(values))
     dst.mark_written(written)

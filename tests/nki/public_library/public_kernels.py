@@ -106,10 +106,9 @@ def _run(folder: Path, file: str, fail: Callable[[BaseException], None]) -> None
             for test in case:  # type: ignore[attr-defined]
                 try:
                     test.debug()
-                except (AssertionError, unittest.SkipTest):  # a mutation computes something else
-                    continue
                 except Exception as error:  # noqa: BLE001
-                    fail(error)
+                    if isinstance(error, KernelError) or not isinstance(error, AssertionError):
+                        fail(error)  # a kernel with a bug computes something else
         return
     for call in CALLS[file]:
         os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "trn2"
@@ -232,7 +231,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         _call("allocated_fused_rms_norm_qkv", _tensor(1, 128, 512, dtype=_BF16), _tensor(512, 512, dtype=_BF16)),
     ),
     f"{_REFERENCE}/attention.py": (
-        _call("flash_fwd", _tensor(1, 1, 128, 512, dtype=_BF16), _tensor(1, 1, 128, 2048, dtype=_BF16), _tensor(1, 1, 2048, 128, dtype=_BF16), None, cores=(1, 1), use_causal_mask=False),
+        _call("flash_fwd", _tensor(1, 1, 128, 512, dtype=_BF16), _tensor(1, 1, 128, 4096, dtype=_BF16), _tensor(1, 1, 4096, 128, dtype=_BF16), None, cores=(1, 1), use_causal_mask=False),
         _call("flash_attn_bwd", *[_tensor(1, 1, 128, 512, dtype=_BF16)] * 5, _tensor(1, 1, 128, 4), None, cores=(1, 1)),
     ),
     f"{_REFERENCE}/tutorial.py": (_call("add_kernel_nx8x128x512", _tensor(2, 8, 128, 512), _tensor(2, 8, 128, 512), 2 * 8 * 128 * 512, cores=2),),
