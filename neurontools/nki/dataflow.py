@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.nki.dependences import PRODUCTS, check_dependences
+from neurontools.nki.dependences import PRODUCTS, adds_up, check_dependences
 from neurontools.nki.iterations import separating_loop
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
@@ -79,31 +79,53 @@ class _Checker:
                     histories[access.allocation] = _History()
         for iteration, records in self.core.by_iteration():
             self.iteration = iteration
-            for record in records:
-                self._follow(record)
+            self._follow(records)
         if self.carrying:
             check_dependences(self.core, self.carrying)
 
-    def _follow(self, record: Record) -> None:
+    def _follow(self, records: list[Record]) -> None:
+        """Follow the data through instructions of one iteration."""
         histories, box_of, iteration = self.histories, self.cache.box, self.iteration
-        for access in record.reads:
-            history = histories.get(access.allocation)
-            if history is None:
-                if access.allocation.is_empty:
+        for record in records:
+            for access in record.reads:
+                allocation = access.allocation
+                history = histories.get(allocation)
+                if history is None:
+                    if allocation.is_empty:
+                        self._unwritten(record, access)
+                    continue
+                node = history.node(box_of(access))
+                overlapping = history.boxes.overlapping[node]
+                is_read, iterations = history.is_read, history.iterations
+                for other in overlapping:
+                    is_read[other] = True
+                    before = iterations[other]
+                    if before is not iteration and before is not None:
+                        self._depend(record, allocation, before)
+                if allocation.is_empty and not any(map(history.writers.__getitem__, overlapping)):
                     self._unwritten(record, access)
+            for access in record.writes:
+                self._write(record, access, histories[access.allocation], box_of(access))
+
+    def _depend(self, record: Record, allocation: Allocation, before: Iteration) -> None:
+        """Note a tensor that an instruction reads whose value comes from another iteration, unless it adds to it."""
+        if separating_loop(before, self.iteration) is not None and not any(
+            write.allocation is allocation and adds_up(record, write) for write in record.writes
+        ):
+            self.carrying.add(allocation)
+
+    def _started(self, record: Record, access: ElementAccess, history: _History, node: int) -> Iteration | None:
+        """Return the iteration of a value that is written: that of the sum that it goes on with."""
+        started = self.iteration
+        for other in history.boxes.overlapping[node]:
+            before = history.iterations[other]
+            if separating_loop(before, self.iteration) is None:
                 continue
-            node = history.node(box_of(access))
-            is_read, iterations, writers = history.is_read, history.iterations, history.writers
-            overlapping = history.boxes.overlapping[node]
-            if access.allocation.is_empty and not any(map(writers.__getitem__, overlapping)):
-                self._unwritten(record, access)
-            for other in overlapping:
-                is_read[other] = True
-                before = iterations[other]
-                if before is not iteration and before is not None and separating_loop(before, iteration):
-                    self.carrying.add(access.allocation)
-        for access in record.writes:
-            self._write(record, access, histories[access.allocation], box_of(access))
+            if adds_up(record, access):
+                started = before
+            else:
+                self.carrying.add(access.allocation)
+        return started
 
     def _unwritten(self, record: Record, access: ElementAccess) -> None:
         label = access.allocation.label
@@ -115,12 +137,8 @@ class _Checker:
 
     def _write(self, record: Record, access: ElementAccess, history: _History, box: Box) -> None:
         boxes, is_read, writers, iterations = history.boxes, history.is_read, history.writers, history.iterations
-        node, iteration = history.node(box), self.iteration
-        opcode = record.opcode
-        for other in boxes.overlapping[node]:
-            before = iterations[other]
-            if before is not iteration and before is not None and separating_loop(before, iteration):
-                self.carrying.add(access.allocation)
+        node, opcode = history.node(box), record.opcode
+        started = self._started(record, access, history, node) if self.iteration is not None else None
         accumulates = opcode in PRODUCTS and record.options.get("accumulate") is not False
         if accumulates:
             self._check_sum(record, access, history, node)
@@ -135,7 +153,7 @@ class _Checker:
         if self.has_peer and access.allocation.region not in ON_CHIP:  # the other core may read it
             may_be_lost = False
         for other in boxes.covered[node]:
-            writers[other], is_read[other], iterations[other] = record, True, iteration
+            writers[other], is_read[other], iterations[other] = record, True, started
         writers[node], is_read[node] = record, not may_be_lost
 
     def _check_sum(self, record: Record, access: ElementAccess, history: _History, node: int) -> None:

@@ -117,6 +117,9 @@ class _Tracer:
                 continue
             if adds:
                 started = other
+            elif self.launch.first_generation:
+                # Each iteration must write to a different place there; in the second, it may use one as a scratch.
+                self._warn(loop, before, record, "overwrites")
             elif not _is_same_value(before, record):
                 event = len(self.overwritings)
                 self.overwritings.append(_Overwriting(loop, before, record))

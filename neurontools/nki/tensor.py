@@ -162,6 +162,8 @@ class NkiTensor(TensorView):
             base = np.repeat(values[:1] * dynamic.stride, self.shape[0])
         rest = offsets_grid(self.shape[1:], self.strides[1:]) + self.offset
         first = base + np.arange(self.shape[0]) * self.strides[0]
+        last = self.storage.typed(self.dtype).size - int(rest.max())
+        inside = inside & (first >= -int(rest.min())) & (first < last)
         return first.reshape(-1, *[1] * rest.ndim) + rest, inside
 
     def _gather(self, operand: str) -> np.ndarray:
@@ -195,9 +197,10 @@ class NkiTensor(TensorView):
         row = int(np.argmin(inside.reshape(inside.shape[0], -1).all(axis=1)))
         values = dynamic.values()
         value = int(values[min(row, values.size - 1)])
+        has = f"{dynamic.limit} rows" if not 0 <= value < dynamic.limit else "the row ends behind the tensor"
         self._refuse(
             "index",
-            f"{operand or 'operand'}: index {value} of row {row} is out of bounds, {dynamic.limit} rows",
+            f"{operand or 'operand'}: index {value} of row {row} is out of bounds, {has}",
             "oob_mode.skip leaves such rows out",
         )
 
