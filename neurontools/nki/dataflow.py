@@ -114,7 +114,9 @@ class _Checker:
         ):
             self.carrying.add(allocation)
 
-    def _started(self, record: Record, access: ElementAccess, history: _History, node: int) -> Iteration | None:
+    def _started(
+        self, record: Record, access: ElementAccess, history: _History, node: int
+    ) -> Iteration | None:
         """Return the iteration of a value that is written: that of the sum that it goes on with."""
         started = self.iteration
         for other in history.boxes.overlapping[node]:
@@ -136,7 +138,12 @@ class _Checker:
         )
 
     def _write(self, record: Record, access: ElementAccess, history: _History, box: Box) -> None:
-        boxes, is_read, writers, iterations = history.boxes, history.is_read, history.writers, history.iterations
+        boxes, is_read, writers, iterations = (
+            history.boxes,
+            history.is_read,
+            history.writers,
+            history.iterations,
+        )
         node, opcode = history.node(box), record.opcode
         started = self._started(record, access, history, node) if self.iteration is not None else None
         accumulates = opcode in PRODUCTS and record.options.get("accumulate") is not False

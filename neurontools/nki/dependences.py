@@ -108,7 +108,9 @@ class _Tracer:
             if iteration is None or not iteration.is_within(event.loop):
                 self._warn(event.loop, event.before, event.record, "overwrites")
 
-    def write(self, record: Record, access: ElementAccess, iteration: Iteration | None, *, adds: bool) -> None:
+    def write(
+        self, record: Record, access: ElementAccess, iteration: Iteration | None, *, adds: bool
+    ) -> None:
         started, event = iteration, -1
         for number in self._distinct(self.writers, access):
             before, other = self.writes[number]
@@ -158,10 +160,17 @@ def check_dependences(core: Core, allocations: set[Allocation]) -> None:
         for access in (*record.reads, *record.writes):
             if access.allocation in allocations:
                 used[access.allocation] = min(used.get(access.allocation, 8), item_bytes(access.dtype))
-    tracers = {allocation: _Tracer(core, allocation, min(unit, item_bytes(allocation.dtype))) for allocation, unit in used.items()}
+    tracers = {
+        allocation: _Tracer(core, allocation, min(unit, item_bytes(allocation.dtype)))
+        for allocation, unit in used.items()
+    }
     for iteration, records in core.by_iteration():
         for record in records:
-            adding = {access.allocation for access in record.writes if access.allocation in tracers and adds_up(record, access)}
+            adding = {
+                access.allocation
+                for access in record.writes
+                if access.allocation in tracers and adds_up(record, access)
+            }
             for access in record.reads:
                 tracer = tracers.get(access.allocation)
                 if tracer is not None and access.allocation not in adding:

@@ -62,7 +62,9 @@ class NkiTensor(TensorView):
             storage.flags()[...] = True
             storage.is_complete = False
         storage.holds_moved = True
-        strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(self.shape)
+        strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(
+            self.shape
+        )
 
     def read32(self, operand: str = "") -> np.ndarray:
         """Return the elements as float32."""

@@ -168,7 +168,9 @@ def _from_anchor(kernel: str, cores: int, **work: Any) -> Callable[[Any], Any]:
 
     def run(_module: Any) -> Any:
         function, arguments = anchors.KERNELS[kernel](work)
-        made = function if isinstance(function, second_generation.Kernel) else second_generation.Kernel(function)
+        made = (
+            function if isinstance(function, second_generation.Kernel) else second_generation.Kernel(function)
+        )
         return made[cores](**arguments)
 
     return run
@@ -177,20 +179,40 @@ def _from_anchor(kernel: str, cores: int, **work: Any) -> Callable[[Any], Any]:
 def _mlp(module: Any) -> Any:
     """Run the projections of a few tokens, with a residual addition and a normalization before."""
     norm = importlib.import_module("nkilib_src.nkilib.core.utils.common_types").NormType.RMS_NORM
-    arrays = [array(*shape, dtype=_BF16) for shape in ((1, 4, 1024), (1024, 512), (1024, 512), (512, 1024), (1, 1024))]
+    arrays = [
+        array(*shape, dtype=_BF16)
+        for shape in ((1, 4, 1024), (1024, 512), (1024, 512), (512, 1024), (1, 1024))
+    ]
     residual = array(1, 4, 1024, dtype=_BF16)
-    return module.mlp[2](*arrays, fused_add_tensor=residual, store_fused_add_result=True, normalization_type=norm)
+    return module.mlp[2](
+        *arrays, fused_add_tensor=residual, store_fused_add_result=True, normalization_type=norm
+    )
 
 
-_MAMBA = (_tensor(1, 128, 1024), _tensor(1, 128, 1024), _tensor(128, 4), _tensor(1, 4, 1024), _tensor(1, 4, 1024))
+_MAMBA = (
+    _tensor(1, 128, 1024),
+    _tensor(1, 128, 1024),
+    _tensor(128, 4),
+    _tensor(1, 4, 1024),
+    _tensor(1, 4, 1024),
+)
 _HEADS = (_tensor(128, 512), _tensor(128, 512), _tensor(128, 512))
 _MATRICES = (_tensor(256, 256, dtype=_BF16), _tensor(256, 1024, dtype=_BF16))
 _MATMULS = (
     _call("nki_matmul_basic_", _tensor(128, 64, dtype=_BF16), _tensor(128, 512, dtype=_BF16)),
     _call("nki_matmul_tiled_", *_MATRICES),
     _call("nki_matmul_hoist_load_", *_MATRICES),
-    _call("nki_matmul_block_free_dimension_", _tensor(256, 256, dtype=_BF16), _tensor(256, 1024, dtype=_BF16)),
-    _call("nki_matmul_fully_optimized_", _tensor(1024, 256, dtype=_BF16), _tensor(1024, 512, dtype=_BF16), 2, 1, 8),
+    _call(
+        "nki_matmul_block_free_dimension_", _tensor(256, 256, dtype=_BF16), _tensor(256, 1024, dtype=_BF16)
+    ),
+    _call(
+        "nki_matmul_fully_optimized_",
+        _tensor(1024, 256, dtype=_BF16),
+        _tensor(1024, 512, dtype=_BF16),
+        2,
+        1,
+        8,
+    ),
 )
 _MAMBAS = tuple(_call(f"mamba_v{number}", *_MAMBA) for number in (1, 2, 3))
 
@@ -199,13 +221,18 @@ CALLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         *[_call(f"attn_fwd_v{number}", *[_tensor(128, 128)] * 3) for number in (1, 2)],
         *[_call(f"attn_fwd_v{number}", *_HEADS) for number in (3, 4, 5, 6, 7, 8, "8a", 9, 10, 11)],
     ),
-    f"{_EXAMPLES_1}/average_pool2d/average_pool2d_nki_kernels.py": (_call("tensor_avgpool_kernel", _tensor(2, 6, 6), 2),),
+    f"{_EXAMPLES_1}/average_pool2d/average_pool2d_nki_kernels.py": (
+        _call("tensor_avgpool_kernel", _tensor(2, 6, 6), 2),
+    ),
     f"{_EXAMPLES_1}/fused_mamba/mamba_nki_kernels.py": _MAMBAS,
     f"{_EXAMPLES_1}/layernorm/layernorm_nki_kernel.py": tuple(
-        _call(f"nki_layernorm_kernel_v{number}", _tensor(300, 1000), 1e-5, _tensor(1000), _tensor(1000)) for number in (1, 2)
+        _call(f"nki_layernorm_kernel_v{number}", _tensor(300, 1000), 1e-5, _tensor(1000), _tensor(1000))
+        for number in (1, 2)
     ),
     f"{_EXAMPLES_1}/matrix_multiplication/matrix_multiplication_nki_kernels.py": _MATMULS,
-    f"{_EXAMPLES_1}/rmsnorm/rmsnorm_nki_kernels.py": (_call("nki_rmsnorm_kernel", _tensor(250, 512), _tensor(512)),),
+    f"{_EXAMPLES_1}/rmsnorm/rmsnorm_nki_kernels.py": (
+        _call("nki_rmsnorm_kernel", _tensor(250, 512), _tensor(512)),
+    ),
     f"{_EXAMPLES_1}/sd_attention/sd_attention_nki_kernels.py": (
         _call("fused_self_attn_for_SD_small_head_size", *[_tensor(1024, 64, dtype=_BF16)] * 3),
     ),
@@ -215,68 +242,182 @@ CALLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     f"{_EXAMPLES_1}/tensor_addition/spmd_multiple_nc_tensor_addition_nki_kernels.py": (
         _call("nki_tensor_add_nc2", _tensor(512, 1024), _tensor(512, 1024)),
     ),
-    f"{_EXAMPLES_1}/transpose2d/transpose2d_nki_kernels.py": (_call("tensor_transpose2D_kernel_", _tensor(2, 12), (3, 4)),),
-    f"{_EXAMPLES_2}/average_pool2d/average_pool2d_nki_kernels.py": (_call("tensor_avgpool_kernel", _tensor(2, 6, 6), 2),),
+    f"{_EXAMPLES_1}/transpose2d/transpose2d_nki_kernels.py": (
+        _call("tensor_transpose2D_kernel_", _tensor(2, 12), (3, 4)),
+    ),
+    f"{_EXAMPLES_2}/average_pool2d/average_pool2d_nki_kernels.py": (
+        _call("tensor_avgpool_kernel", _tensor(2, 6, 6), 2),
+    ),
     f"{_EXAMPLES_2}/fused_mamba/mamba_nki_kernels.py": _MAMBAS,
     f"{_EXAMPLES_2}/matrix_multiplication/matrix_multiplication_nki_kernels.py": _MATMULS,
-    f"{_EXAMPLES_2}/simulate/nki_simulate_example.py": (_call("add_kernel", _tensor(128, 512), _tensor(128, 512)),),
+    f"{_EXAMPLES_2}/simulate/nki_simulate_example.py": (
+        _call("add_kernel", _tensor(128, 512), _tensor(128, 512)),
+    ),
     f"{_EXAMPLES_2}/tensor_addition/tensor_addition_nki_kernels.py": (
         _call("nki_tensor_add", _tensor(256, 1024), _tensor(256, 1024)),
     ),
-    f"{_EXAMPLES_2}/transpose2d/transpose2d_nki_kernels.py": (_call("tensor_transpose2D_kernel_", _tensor(2, 12), (3, 4)),),
+    f"{_EXAMPLES_2}/transpose2d/transpose2d_nki_kernels.py": (
+        _call("tensor_transpose2D_kernel_", _tensor(2, 12), (3, 4)),
+    ),
     f"{_REFERENCE}/allocated_attention.py": (
-        _call("allocated_fused_self_attn_for_SD_small_head_size", *[_tensor(1, 128, 4096, dtype=_BF16)] * 2, _tensor(1, 4096, 128, dtype=_BF16), cores=1),
+        _call(
+            "allocated_fused_self_attn_for_SD_small_head_size",
+            *[_tensor(1, 128, 4096, dtype=_BF16)] * 2,
+            _tensor(1, 4096, 128, dtype=_BF16),
+            cores=1,
+        ),
     ),
     f"{_REFERENCE}/allocated_fused_linear.py": (
-        _call("allocated_fused_rms_norm_qkv", _tensor(1, 128, 512, dtype=_BF16), _tensor(512, 512, dtype=_BF16)),
+        _call(
+            "allocated_fused_rms_norm_qkv", _tensor(1, 128, 512, dtype=_BF16), _tensor(512, 512, dtype=_BF16)
+        ),
     ),
     f"{_REFERENCE}/attention.py": (
-        _call("flash_fwd", _tensor(1, 1, 128, 512, dtype=_BF16), _tensor(1, 1, 128, 4096, dtype=_BF16), _tensor(1, 1, 4096, 128, dtype=_BF16), None, cores=(1, 1), use_causal_mask=False),
-        _call("flash_attn_bwd", *[_tensor(1, 1, 128, 512, dtype=_BF16)] * 5, _tensor(1, 1, 128, 4), None, cores=(1, 1)),
+        _call(
+            "flash_fwd",
+            _tensor(1, 1, 128, 512, dtype=_BF16),
+            _tensor(1, 1, 128, 4096, dtype=_BF16),
+            _tensor(1, 1, 4096, 128, dtype=_BF16),
+            None,
+            cores=(1, 1),
+            use_causal_mask=False,
+        ),
+        _call(
+            "flash_attn_bwd",
+            *[_tensor(1, 1, 128, 512, dtype=_BF16)] * 5,
+            _tensor(1, 1, 128, 4),
+            None,
+            cores=(1, 1),
+        ),
     ),
-    f"{_REFERENCE}/tutorial.py": (_call("add_kernel_nx8x128x512", _tensor(2, 8, 128, 512), _tensor(2, 8, 128, 512), 2 * 8 * 128 * 512, cores=2),),
+    f"{_REFERENCE}/tutorial.py": (
+        _call(
+            "add_kernel_nx8x128x512",
+            _tensor(2, 8, 128, 512),
+            _tensor(2, 8, 128, 512),
+            2 * 8 * 128 * 512,
+            cores=2,
+        ),
+    ),
     f"{_REFERENCE}/vision.py": (
         _call("resize_nearest_fixed_dma_kernel", _tensor(1, 6, 4, 64), (1, 12, 8, 64), cores=1),
         _call("adaptive_avg_pool2d_kernel", _tensor(1, 16, 12, 12), 3),
         _call("select_and_scatter_kernel", _tensor(2, 64, 16, 16), _tensor(2, 64, 8, 8)),
     ),
     "nki-samples/contributed/maxpooling.py": (_call("max_pooling_2d_stride_1", _tensor(128, 64), 3),),
-    "nki-samples/contributed/interpolate_bilinear_fwd.py": (_call("interpolate_bilinear_2x_fwd", _tensor(1, 16, 10, 12), 5),),
+    "nki-samples/contributed/interpolate_bilinear_fwd.py": (
+        _call("interpolate_bilinear_2x_fwd", _tensor(1, 16, 10, 12), 5),
+    ),
     f"{_LIBRARY}/core/attention/attention_cte.py": tuple(
-        _from_anchor("attention_cte", 2, dtype="bfloat16", d=128, bs=1, bs_kv=1, q=256, kv=256, scale=1.0, causal=causal, tp_q=True, tp_k=False, tp_out=False)
+        _from_anchor(
+            "attention_cte",
+            2,
+            dtype="bfloat16",
+            d=128,
+            bs=1,
+            bs_kv=1,
+            q=256,
+            kv=256,
+            scale=1.0,
+            causal=causal,
+            tp_q=True,
+            tp_k=False,
+            tp_out=False,
+        )
         for causal in (True, False)
     ),
     f"{_LIBRARY}/core/cumsum/cumsum.py": (_call("cumsum", _tensor(160, 4096)),),
     f"{_LIBRARY}/core/embeddings/rope_hf.py": (
         _call(
-            "rope_hf", _tensor(1, 2, 256, 128, dtype=_BF16), _tensor(1, 1, 256, 128, dtype=_BF16), _tensor(1, 2, 256, 128, dtype=_BF16),
-            _tensor(1, 1, 256, 128, dtype=_BF16), _tensor(256, 128, dtype=_BF16), _tensor(256, 128, dtype=_BF16), cores=2,
+            "rope_hf",
+            _tensor(1, 2, 256, 128, dtype=_BF16),
+            _tensor(1, 1, 256, 128, dtype=_BF16),
+            _tensor(1, 2, 256, 128, dtype=_BF16),
+            _tensor(1, 1, 256, 128, dtype=_BF16),
+            _tensor(256, 128, dtype=_BF16),
+            _tensor(256, 128, dtype=_BF16),
+            cores=2,
         ),
     ),
     f"{_LIBRARY}/core/max/cascaded_max.py": (_call("cascaded_max", _tensor(4, 4096), cores=2),),
     f"{_LIBRARY}/core/mlp/mlp.py": (_mlp,),
     f"{_LIBRARY}/core/qkv/qkv.py": (
-        _from_anchor("qkv_tkg", 2, batch=1, seqlen=4, hidden=1024, width=512, d=128, quantization="NONE", norm="RMS_NORM"),
-        _from_anchor("qkv_tkg", 2, batch=1, seqlen=256, hidden=1024, width=512, d=128, quantization="NONE", norm="NO_NORM"),
+        _from_anchor(
+            "qkv_tkg",
+            2,
+            batch=1,
+            seqlen=4,
+            hidden=1024,
+            width=512,
+            d=128,
+            quantization="NONE",
+            norm="RMS_NORM",
+        ),
+        _from_anchor(
+            "qkv_tkg",
+            2,
+            batch=1,
+            seqlen=256,
+            hidden=1024,
+            width=512,
+            d=128,
+            quantization="NONE",
+            norm="NO_NORM",
+        ),
     ),
     f"{_LIBRARY}/core/rmsnorm/rmsnorm_quant.py": (
-        _from_anchor("rmsnorm_quant", 2, batch=1, seqlen=256, hidden=512, quant_only=False, lower_bound=0.0, inputs="normal"),
+        _from_anchor(
+            "rmsnorm_quant",
+            2,
+            batch=1,
+            seqlen=256,
+            hidden=512,
+            quant_only=False,
+            lower_bound=0.0,
+            inputs="normal",
+        ),
     ),
     f"{_LIBRARY}/core/output_projection/output_projection_tkg.py": (
-        _call("output_projection_tkg", _tensor(128, 1, 2, 4, dtype=_BF16), _tensor(256, 1024, dtype=_BF16), cores=2),
+        _call(
+            "output_projection_tkg",
+            _tensor(128, 1, 2, 4, dtype=_BF16),
+            _tensor(256, 1024, dtype=_BF16),
+            cores=2,
+        ),
     ),
     f"{_LIBRARY}/core/subkernels/find_nonzero_indices.py": (
         _call("find_nonzero_indices", lambda: (array(256, 16) > 0).astype(np.float32), cores=2),
     ),
     f"{_LIBRARY}/core/subkernels/indexed_flatten.py": (
-        _call("indexed_flatten", lambda: np.arange(4 * 512, dtype=np.int32).reshape(4, 512), 32, 2560, lambda: np.array([0, 16, 32, 48], np.int32), cores=2),
+        _call(
+            "indexed_flatten",
+            lambda: np.arange(4 * 512, dtype=np.int32).reshape(4, 512),
+            32,
+            2560,
+            lambda: np.array([0, 16, 32, 48], np.int32),
+            cores=2,
+        ),
     ),
-    f"{_LIBRARY}/experimental/conv/conv1d.py": (_call("conv1d", _tensor(1, 128, 256, dtype=_BF16), _tensor(3, 128, 128, dtype=_BF16), padding=(1, 1)),),
+    f"{_LIBRARY}/experimental/conv/conv1d.py": (
+        _call("conv1d", _tensor(1, 128, 256, dtype=_BF16), _tensor(3, 128, 128, dtype=_BF16), padding=(1, 1)),
+    ),
     f"{_LIBRARY}/experimental/dynamic_shapes/dynamic_elementwise_add.py": (
-        _call("dynamic_elementwise_add", _tensor(256, 512, dtype=_BF16), _tensor(256, 512, dtype=_BF16), lambda: np.array([[2]], np.int32)),
+        _call(
+            "dynamic_elementwise_add",
+            _tensor(256, 512, dtype=_BF16),
+            _tensor(256, 512, dtype=_BF16),
+            lambda: np.array([[2]], np.int32),
+        ),
     ),
     f"{_LIBRARY}/experimental/loss/cross_entropy.py": (
-        _call("cross_entropy_forward", _tensor(128, 2048, dtype=_BF16), lambda: np.arange(128, dtype=np.int32), 32, 1024, cores=2),
+        _call(
+            "cross_entropy_forward",
+            _tensor(128, 2048, dtype=_BF16),
+            lambda: np.arange(128, dtype=np.int32),
+            32,
+            1024,
+            cores=2,
+        ),
     ),
     f"{_LIBRARY}/core/topk/rotational_topk.py": (_call("topk", _tensor(1, 4, 4096), 8, cores=2),),
 }
