@@ -1,6 +1,4 @@
-"""What the records of a core say about its data: writes that nothing reads, sums in PSUM that start wrongly, and
-iterations that depend on each other.
-"""
+"""The flow of a core's data: writes that nothing reads, sums that start wrongly, iterations that depend on each other."""
 
 from __future__ import annotations
 

@@ -94,8 +94,10 @@ def _through_copy(total: Any, tile: Any) -> None:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(
     ("join", "is_sum"),
-    [(_add, True), (_maximum, True), (_scaled_add, True), (_halves, True), (_column, True)]
-    + [(_decay, False), (_scaled_total, False), (_power, False), (_through_copy, False)],
+    [
+        *[(join, True) for join in (_add, _maximum, _scaled_add, _halves, _column)],
+        *[(join, False) for join in (_decay, _scaled_total, _power, _through_copy)],
+    ],
 )
 def test_sums_may_go_on_in_other_iterations_until_they_are_read(
     join: Any, is_sum: bool, inside: bool

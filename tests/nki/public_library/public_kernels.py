@@ -98,7 +98,7 @@ def run_file(folder: Path, file: str) -> list[Result]:
 def _run(folder: Path, file: str, fail: Callable[[BaseException], None]) -> None:
     try:
         module = _load(folder, file)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         fail(error)
         return
     if file not in CALLS:
@@ -106,7 +106,7 @@ def _run(folder: Path, file: str, fail: Callable[[BaseException], None]) -> None
             for test in case:  # type: ignore[attr-defined]
                 try:
                     test.debug()
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
                     if isinstance(error, KernelError) or not isinstance(error, AssertionError):
                         fail(error)  # a kernel with a bug computes something else
         return
@@ -114,7 +114,7 @@ def _run(folder: Path, file: str, fail: Callable[[BaseException], None]) -> None
         os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "trn2"
         try:
             call(module)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             fail(error)
 
 
