@@ -10,6 +10,9 @@ from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.locations import UserLine, user_location
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.nki.iterations import Iteration
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
 
@@ -146,6 +149,21 @@ class Core:
         self.shared_count = 0
         self.language: Any = None
         self.loops: list[Any] = []
+        self.iteration: Iteration | None = None
+        self.iterations: list[tuple[int, Iteration | None]] = []
+
+    def enter(self, iteration: Iteration | None) -> None:
+        """Note that the next instructions belong to an iteration of a loop."""
+        self.iteration = iteration
+        self.iterations.append((len(self.records), iteration))
+
+    def by_iteration(self) -> Iterator[tuple[Iteration | None, list[Record]]]:
+        """Return the instructions in order, in parts that belong to one iteration of the innermost loop."""
+        starts = [(0, None), *self.iterations]
+        ends = [*(start for start, _ in self.iterations), len(self.records)]
+        for (start, iteration), end in zip(starts, ends, strict=True):
+            if end > start:
+                yield iteration, self.records[start:end]
 
     def issue(
         self,

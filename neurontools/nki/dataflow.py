@@ -1,19 +1,21 @@
-"""What the records of a core say about its data: writes that nothing reads, and sums in PSUM that start wrongly."""
+"""The flow of a core's data: writes that nothing reads, sums that start wrongly, iterations that depend on each other."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.nki.dependences import PRODUCTS, adds_up, check_dependences
+from neurontools.nki.iterations import separating_loop
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
 
 if TYPE_CHECKING:
     from neurontools.nki.context import Core, ElementAccess, Record
+    from neurontools.nki.iterations import Iteration
     from neurontools.nki.memory import Allocation
     from neurontools.nki.regions import Box
 
 _FILLS = frozenset({"memset", "iota", "shared_identity_matrix", "rand", "rng"})
-_PRODUCTS = frozenset({"nc_matmul", "nc_matmul_mx"})
 _PARTIAL = frozenset(
     {"nc_stream_shuffle", "nonzero_with_count", "local_gather", "quantize_mx", "tensor_copy_predicated"}
 )
@@ -32,20 +34,22 @@ _WITH_REGISTERS = frozenset(
 
 
 class _History:
-    """The last writes of a tensor by box, and which of them no instruction has read."""
+    """The last writes of a tensor by box, which of them no instruction has read, and their iterations."""
 
-    __slots__ = ("boxes", "is_read", "writers")
+    __slots__ = ("boxes", "is_read", "iterations", "writers")
 
     def __init__(self) -> None:
         self.boxes = Boxes()
         self.writers: list[Record | None] = []
         self.is_read: list[bool] = []
+        self.iterations: list[Iteration | None] = []
 
     def node(self, box: Box) -> int:
         number = self.boxes.number(box)
         if number == len(self.writers):
             self.writers.append(None)
             self.is_read.append(True)
+            self.iterations.append(None)
         return number
 
 
@@ -62,35 +66,85 @@ class _Checker:
         self.histories: dict[Allocation, _History] = {}
         self.has_peer = len(core.launch.cores) > 1
         self.reported: set[tuple[object, object]] = set()
+        self.iteration: Iteration | None = None
+        self.carrying: set[Allocation] = set()
 
     def run(self) -> None:
-        records, histories = self.core.records, self.histories
-        for record in records:
+        histories = self.histories
+        for record in self.core.records:
             for access in record.writes:
-                allocation = access.allocation
-                if allocation not in histories and not (self.has_peer and allocation.region not in ON_CHIP):
-                    histories[allocation] = (
-                        _History()
-                    )  # of others in HBM, which the other core may read, none
-        box_of = self.cache.box
+                if access.allocation not in histories:
+                    histories[access.allocation] = _History()
+        for iteration, records in self.core.by_iteration():
+            self.iteration = iteration
+            self._follow(records)
+        if self.carrying:
+            check_dependences(self.core, self.carrying)
+
+    def _follow(self, records: list[Record]) -> None:
+        """Follow the data through instructions of one iteration."""
+        histories, box_of, iteration = self.histories, self.cache.box, self.iteration
         for record in records:
             for access in record.reads:
-                history = histories.get(access.allocation)
-                if history is not None:
-                    node = history.node(box_of(access))
-                    is_read = history.is_read
-                    for other in history.boxes.overlapping[node]:
-                        is_read[other] = True
+                allocation = access.allocation
+                history = histories.get(allocation)
+                if history is None:
+                    if allocation.is_empty:
+                        self._unwritten(record, access)
+                    continue
+                node = history.node(box_of(access))
+                overlapping = history.boxes.overlapping[node]
+                is_read, iterations = history.is_read, history.iterations
+                for other in overlapping:
+                    is_read[other] = True
+                    before = iterations[other]
+                    if before is not iteration and before is not None:
+                        self._depend(record, allocation, before)
+                if allocation.is_empty and not any(map(history.writers.__getitem__, overlapping)):
+                    self._unwritten(record, access)
             for access in record.writes:
-                history = histories.get(access.allocation)
-                if history is not None:
-                    self._write(record, access, history, box_of(access))
+                self._write(record, access, histories[access.allocation], box_of(access))
+
+    def _depend(self, record: Record, allocation: Allocation, before: Iteration) -> None:
+        """Note a tensor that an instruction reads whose value comes from another iteration, unless it adds to it."""
+        if separating_loop(before, self.iteration) is not None and not any(
+            write.allocation is allocation and adds_up(record, write) for write in record.writes
+        ):
+            self.carrying.add(allocation)
+
+    def _started(
+        self, record: Record, access: ElementAccess, history: _History, node: int
+    ) -> Iteration | None:
+        """Return the iteration of a value that is written: that of the sum that it goes on with."""
+        started = self.iteration
+        for other in history.boxes.overlapping[node]:
+            before = history.iterations[other]
+            if separating_loop(before, self.iteration) is None:
+                continue
+            if adds_up(record, access):
+                started = before
+            else:
+                self.carrying.add(access.allocation)
+        return started
+
+    def _unwritten(self, record: Record, access: ElementAccess) -> None:
+        label = access.allocation.label
+        self.launch.warn(
+            "unwritten",
+            f"{record.opcode}: reads elements of {label} that were never written ({label} declared at {access.allocation.location})",
+            record.location,
+        )
 
     def _write(self, record: Record, access: ElementAccess, history: _History, box: Box) -> None:
-        boxes, is_read, writers = history.boxes, history.is_read, history.writers
-        node = history.node(box)
-        opcode = record.opcode
-        accumulates = opcode in _PRODUCTS and record.options.get("accumulate") is not False
+        boxes, is_read, writers, iterations = (
+            history.boxes,
+            history.is_read,
+            history.writers,
+            history.iterations,
+        )
+        node, opcode = history.node(box), record.opcode
+        started = self._started(record, access, history, node) if self.iteration is not None else None
+        accumulates = opcode in PRODUCTS and record.options.get("accumulate") is not False
         if accumulates:
             self._check_sum(record, access, history, node)
         reads_too = accumulates or opcode in _PARTIAL or record.options.get("accumulates", False)
@@ -101,14 +155,16 @@ class _Checker:
                     self._lost(before, record, access)
         may_be_lost = len(record.writes) == 1 and opcode not in _FILLS and opcode not in _WITH_REGISTERS
         may_be_lost = may_be_lost and not record.options.get("registers")
+        if self.has_peer and access.allocation.region not in ON_CHIP:  # the other core may read it
+            may_be_lost = False
         for other in boxes.covered[node]:
-            writers[other], is_read[other] = record, True
+            writers[other], is_read[other], iterations[other] = record, True, started
         writers[node], is_read[node] = record, not may_be_lost
 
     def _check_sum(self, record: Record, access: ElementAccess, history: _History, node: int) -> None:
         """Warn of a product that adds to what another instruction left in PSUM."""
         before = history.writers[node]
-        if before is None or access.allocation.region is not MemoryRegion.psum or before.opcode in _PRODUCTS:
+        if before is None or access.allocation.region is not MemoryRegion.psum or before.opcode in PRODUCTS:
             if before is not None and history.is_read[node] and record.options.get("accumulate") is None:
                 self._warn_sum(
                     record,

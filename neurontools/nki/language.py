@@ -10,6 +10,7 @@ from neurontools.nki import computations, declarations
 from neurontools.nki.context import fail, is_running, running, whole
 from neurontools.nki.declarations import hbm, private_hbm, psum, sbuf, shared_hbm
 from neurontools.nki.dtypes import FLOATS, INTEGERS
+from neurontools.nki.iterations import affine_iterations
 from neurontools.nki.limits import chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.objects import MOST_ITERATIONS, DynamicSlice, VirtualRegister, refuse_endless
@@ -58,7 +59,7 @@ def _range(start: Any, stop: Any = None, step: int = 1) -> range:
 
 def affine_range(start: Any, stop: Any = None, step: int = 1, **_options: Any) -> Iterator[int]:
     """Return the numbers of a loop that is unrolled, whose iterations the kernel declares independent."""
-    return iter(_range(start, stop, step))
+    return affine_iterations(_range(start, stop, step))
 
 
 sequential_range = static_range = _range

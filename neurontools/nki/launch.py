@@ -195,7 +195,8 @@ def _run_ranks(
         named = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
         prepared.append((launch, arguments, functools.partial(kernel.func, *wrapped, **named)))
     cores = [core for launch, _, _ in prepared for core in launch.cores]
-    with numeric_context():
+    launches = [launch for launch, _, _ in prepared]
+    with numeric_context(), warnings_of_failures([] if quiet else launches):
         if len(cores) == 1:
             before = set_running(cores[0])
             try:
@@ -210,12 +211,24 @@ def _run_ranks(
     ]
 
 
+@contextmanager
+def warnings_of_failures(launches: list[Launch]) -> Iterator[None]:
+    """Print the warnings of launches that fail: they often name the cause."""
+    try:
+        yield
+    except Exception:
+        for launch in launches:
+            report_warnings(launch)
+        raise
+
+
 def _finish(launch: Launch, arguments: Arguments, result: Any, *, quiet: bool) -> Run:
     from neurontools.nki.checks import check_launch
 
-    arguments.copy_back()
-    results = arguments.results(result)
-    check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
+    with warnings_of_failures([] if quiet else [launch]):
+        arguments.copy_back()
+        results = arguments.results(result)
+        check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
     if not quiet:
         report_warnings(launch)
     return Run(launch, results)

@@ -45,6 +45,7 @@ class Allocation:
         "core",
         "dtype",
         "is_argument",
+        "is_empty",
         "location",
         "name",
         "partition_bytes",
@@ -70,6 +71,7 @@ class Allocation:
         self.address = address
         self.core = core
         self.is_argument = False
+        self.is_empty = False  # whether it holds nothing until an instruction writes it
         self.partition_bytes = prod(shape[1:]) * item_bytes(dtype)
 
     @property
@@ -92,12 +94,13 @@ class Storage:
             simulator fills it.
     """
 
-    __slots__ = ("_typed", "allocation", "data", "is_complete", "written")
+    __slots__ = ("_typed", "allocation", "data", "holds_moved", "is_complete", "written")
 
     def __init__(self, allocation: Allocation, data: np.ndarray | None = None) -> None:
         self.allocation = allocation
         self.is_complete = data is not None
         self.written: np.ndarray | None = None
+        self.holds_moved = False  # whether a transpose has moved elements here that were not written
         if data is None:
             held = numpy_dtype(allocation.dtype)
             data = np.empty(prod(allocation.shape), held)

@@ -39,6 +39,33 @@ class NkiTensor(TensorView):
             self._check_written(operand)
         return self.array()
 
+    def read_moved(self, operand: str = "") -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the elements for a transpose, and by element whether they were written, None where all are.
+
+        Kernels transpose tiles of which they have written and will use a part. A tile without any counts as read.
+        """
+        storage = self.storage
+        if storage.is_complete or storage.written is None or self.dynamic is not None:
+            return self.read(operand), None
+        if self.itemsize == item_bytes(storage.allocation.dtype):
+            written = strided(storage.written, self.shape, self.strides, self.offset, self)
+            if written.any() and not written.all():
+                return self.array(), written
+        return self.read(operand), None
+
+    def mark_written(self, written: np.ndarray | None) -> None:
+        """Note which elements hold something after a transpose of elements that were not all written."""
+        storage = self.storage
+        if written is None or self.itemsize != item_bytes(storage.allocation.dtype):
+            return
+        if storage.is_complete:
+            storage.flags()[...] = True
+            storage.is_complete = False
+        storage.holds_moved = True
+        strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(
+            self.shape
+        )
+
     def read32(self, operand: str = "") -> np.ndarray:
         """Return the elements as float32."""
         return to_float32(self.read(operand))
@@ -74,6 +101,14 @@ class NkiTensor(TensorView):
                 storage.allocation, self.offset, self.shape, self.strides, self.dtype
             )
         return self._access
+
+    def repetition(self) -> str:
+        """Return which index occurs more than once in a scatter to this view, "" for none."""
+        dynamic = self.dynamic
+        if dynamic is None or not dynamic.is_vector:
+            return ""
+        values = dynamic.values()
+        return repeated("index", values[(values >= 0) & (values < dynamic.limit)])
 
     def _mark(self) -> None:
         storage = self.storage
@@ -129,6 +164,8 @@ class NkiTensor(TensorView):
             base = np.repeat(values[:1] * dynamic.stride, self.shape[0])
         rest = offsets_grid(self.shape[1:], self.strides[1:]) + self.offset
         first = base + np.arange(self.shape[0]) * self.strides[0]
+        last = self.storage.typed(self.dtype).size - int(rest.max())
+        inside = inside & (first >= -int(rest.min())) & (first < last)
         return first.reshape(-1, *[1] * rest.ndim) + rest, inside
 
     def _gather(self, operand: str) -> np.ndarray:
@@ -162,11 +199,21 @@ class NkiTensor(TensorView):
         row = int(np.argmin(inside.reshape(inside.shape[0], -1).all(axis=1)))
         values = dynamic.values()
         value = int(values[min(row, values.size - 1)])
+        has = f"{dynamic.limit} rows" if not 0 <= value < dynamic.limit else "the row ends behind the tensor"
         self._refuse(
             "index",
-            f"{operand or 'operand'}: index {value} of row {row} is out of bounds, {dynamic.limit} rows",
+            f"{operand or 'operand'}: index {value} of row {row} is out of bounds, {has}",
             "oob_mode.skip leaves such rows out",
         )
+
+
+def repeated(what: str, numbers: np.ndarray) -> str:
+    """Return which number occurs more than once, "" for none."""
+    unique, counts = np.unique(numbers, return_counts=True)
+    if unique.size == numbers.size:
+        return ""
+    first = int(np.argmax(counts > 1))
+    return f"{what} {unique[first]} occurs {counts[first]} times in one transfer"
 
 
 def strided(

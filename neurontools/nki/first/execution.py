@@ -333,7 +333,10 @@ def assign(target: Tile, value: Any) -> None:
             "use nisa.tensor_copy_dynamic_src",
             source.operand.storage.allocation,
         )
-    if source.valid is False or _is_same(target.operand, source.operand):
+    if source.valid is False:
+        _leave_out(target)
+        return
+    if _is_same(target.operand, source.operand):
         return
     check_fits("a = b", target, source, ("a", "b"))
     selected = source.valid if source.shape == target.shape else None
@@ -346,6 +349,11 @@ def assign(target: Tile, value: Any) -> None:
     if isinstance(dst, Gathered) and src.dtype == dst.dtype:
         src = Gathered(src, src.offset + Index(src.shape, src.strides, 0).values(), None)
     instructions.tensor_copy(dst, src)
+
+
+def _leave_out(target: Tile) -> None:
+    """Note that a mask has left out a write to a tile: kernels read it then without harm."""
+    target.operand.storage.allocation.is_empty = False
 
 
 def _is_same(first: NkiTensor, second: NkiTensor) -> bool:
@@ -417,6 +425,7 @@ def update(target: Tile, operator: MathOperator, value: Any) -> Tile:
     source = tile_of(value, operator.name)
     need_on_chip(operator.name, source)
     if source.valid is False:
+        _leave_out(target)
         return target
     check_fits("a = b", target, source, ("a", "b"))
     selected = source.valid if source.shape == target.shape else None

@@ -27,7 +27,7 @@ from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
-from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
+from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings, warnings_of_failures
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.locations import user_location
 from neurontools.nki.tensor import NkiTensor
@@ -309,14 +309,15 @@ def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, 
     keywords = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
     launch.constants["immutable"] = _immutable(kernel, dict(positional) | keywords)
     body = functools.partial(kernel.func, *[value for _, value in positional], **keywords)
-    results = [
-        _run_program(launch.cores[core_of(kernel.grid, program)], program, body)
-        for program in itertools.product(*[range(dim.size) for dim in kernel.grid])
-    ]
-    result = results[0] if results else None
-    arguments.copy_back()
-    results = arguments.results(result)
-    check_launch(launch, _written_tensors(result))
+    with warnings_of_failures([] if quiet else [launch]):
+        results = [
+            _run_program(launch.cores[core_of(kernel.grid, program)], program, body)
+            for program in itertools.product(*[range(dim.size) for dim in kernel.grid])
+        ]
+        result = results[0] if results else None
+        arguments.copy_back()
+        results = arguments.results(result)
+        check_launch(launch, _written_tensors(result))
     if not quiet:
         report_warnings(launch)
     return Run(launch, results)

@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from neurontools.nki.context import fail, running, whole
+from neurontools.nki.iterations import affine_iterations
 from neurontools.nki.locations import UserLine, is_user_frame, user_location
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _numbers(args: tuple[Any, ...]) -> range:
 
 def affine_range(*args: Any, **_options: Any) -> Iterator[LoopNumber]:
     """Return the numbers of a loop whose iterations the kernel declares independent, sums aside."""
-    return _loop(iter(_numbers(args)))
+    return _loop(affine_iterations(_numbers(args)))
 
 
 def sequential_range(*args: Any, **_options: Any) -> Iterator[LoopNumber]:

@@ -61,7 +61,8 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_op
         check_declaration(allocation)
         core.launch.allocations.append(allocation)
         storage = Storage(allocation)
-        # What a mask left out is read without harm, so only sums in PSUM need to know what was written.
+        # What a mask left out is read without harm, so only sums in PSUM need to know what was written by element.
+        allocation.is_empty = True
         storage.is_complete = place.region is not MemoryRegion.psum
         return Tile(plain_view(storage, tile_shape, kind))
 
@@ -126,6 +127,7 @@ def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> Any:
             # The first product of a sum overwrites: no instruction writes the zeros.
             operand.storage.data.fill(0)
             operand.storage.is_complete = True
+            operand.storage.allocation.is_empty = False
         else:
             instructions.memset(operand, value)
     return made

@@ -11,7 +11,7 @@ from neurontools.nki.context import ElementAccess, fail
 from neurontools.nki.dtypes import cast
 from neurontools.nki.first.index import Index
 from neurontools.nki.locations import user_location
-from neurontools.nki.tensor import NkiTensor
+from neurontools.nki.tensor import NkiTensor, repeated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +69,12 @@ class Gathered(TileView):
         if not storage.is_complete:
             storage.flags()[elements] = True
 
+    def repetition(self) -> str:
+        """Return which element occurs more than once in a scatter to this view, "" for none."""
+        if not self.is_gather:
+            return ""
+        return repeated("element", self.elements if self.selected is None else self.elements[self.selected])
+
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
         if self._access is None:
@@ -114,6 +120,10 @@ class Rows(TileView):
         storage = self.storage
         if not storage.is_complete:
             self._windows(storage.flags())[self.starts] = True
+
+    def repetition(self) -> str:
+        """Return which row occurs more than once in a scatter to this view, "" for none."""
+        return repeated("the row from element", self.starts)
 
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""

@@ -53,9 +53,10 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
             f"does not run on the scalar engine of {running().limits.target}",
             "use nisa.activation with op=nl.copy",
         )
-    values = src.read("src")
+    values, written = src.read_moved("src") if src.storage.holds_moved else (src.read("src"), None)
     keeps_bits = values.dtype == dst.storage.typed(dst.dtype).dtype
     dst.write(values if keeps_bits else to_float32(values))
+    dst.mark_written(written)
     return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)
 
 
@@ -150,7 +151,15 @@ def tensor_scalar(
     if second is not None:
         values = apply_scalar(opcode, values, second, operand1, data, reverse=reverse1, argument="operand1")
     dst.write(values)
-    return running().issue(opcode, chosen, reads(data, operand0, operand1), reads(dst), name, op=first.name)
+    return running().issue(
+        opcode,
+        chosen,
+        reads(data, operand0, operand1),
+        reads(dst),
+        name,
+        op=first.name,
+        op1=second.name if second is not None else "",
+    )
 
 
 def _check_scalar_engine(opcode: str, chosen: str, first: MathOperator, second: MathOperator | None) -> None:

@@ -76,8 +76,13 @@ def nc_matmul(
     _check_matmul_size(
         opcode, dst, stationary.free_size // pairs, moving.free_size // pairs, columns, stationary, moving
     )
-    product = _product(stationary, moving, pairs, is_transpose=is_transpose)
+    written = None
+    if is_transpose:
+        product, written = _transposed(stationary, moving)
+    else:
+        product = _factor(stationary, "stationary", pairs).T @ _factor(moving, "moving", pairs)
     accumulate_product(opcode, dst, product, accumulate)
+    dst.mark_written(written)
     return running().issue(
         opcode,
         "tensor",
@@ -217,16 +222,16 @@ def check_bank(opcode: str, dst: NkiTensor) -> None:
         )
 
 
-def _product(stationary: NkiTensor, moving: NkiTensor, pairs: int, *, is_transpose: bool) -> np.ndarray:
-    if is_transpose:
-        identity = moving.read("moving").reshape(moving.shape[0], -1)
-        data = stationary.read("stationary").reshape(stationary.shape[0], -1)
-        if running().limits.generation >= GENERATION_3:
-            order = np.argmax(to_float32(identity), axis=0)
-            return np.ascontiguousarray(data[order].T)
-        return to_float32(data).T @ to_float32(identity)
-    left, right = _factor(stationary, "stationary", pairs), _factor(moving, "moving", pairs)
-    return left.T @ right
+def _transposed(data: NkiTensor, identity: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a tile transposed by a product with a permutation, and which elements of it were written, None for all."""
+    permutation = identity.read32("moving").reshape(identity.shape[0], -1)
+    rows = data.shape[0]
+    if running().limits.generation < GENERATION_3:
+        return data.read32("stationary").reshape(rows, -1).T @ permutation, None
+    values, written = data.read_moved("stationary")
+    order = np.argmax(permutation, axis=0)
+    moved = np.ascontiguousarray(values.reshape(rows, -1)[order].T)
+    return moved, None if written is None else written.reshape(rows, -1)[order].T
 
 
 def _factor(tile: NkiTensor, operand: str, pairs: int) -> np.ndarray:
@@ -301,7 +306,8 @@ def nc_transpose(dst: Any, data: Any, engine: Any = engines.unknown, name: str |
             dst,
             data,
         )
-    values = data.read("data").reshape(rows, -1)
+    values, written = data.read_moved("data")
+    values = values.reshape(rows, -1)
     if chosen == "tensor" and limits.generation < GENERATION_3 and values.dtype.kind != "i":
         wide = to_float32(values)
         if not np.isfinite(wide).all():
@@ -310,6 +316,7 @@ def nc_transpose(dst: Any, data: Any, engine: Any = engines.unknown, name: str |
                 f"{opcode}: NaN and infinity spoil whole rows on the Tensor engine of {limits.target}",
             )
     dst.write(np.ascontiguousarray(values.T))
+    dst.mark_written(None if written is None else written.reshape(rows, -1).T)
     return running().issue(
         opcode, chosen, reads(data), reads(dst), name, columns=rows, transposes=True, flops=0
     )

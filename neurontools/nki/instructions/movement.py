@@ -72,8 +72,7 @@ def dma_copy(
         dst.write(values)
     else:
         dst.write(src.read("src"), oob_skip=skip)
-    if dst.dynamic is not None:
-        _check_unique(opcode, dst)
+    _check_scatter(opcode, dst)
     return running().issue(
         opcode,
         "dma",
@@ -120,19 +119,10 @@ def _check_descriptors(opcode: str, dst: NkiTensor, src: NkiTensor, mode: Any, e
         )
 
 
-def _check_unique(opcode: str, dst: NkiTensor) -> None:
-    launch = running().launch
-    assert dst.dynamic is not None
-    if not launch.checks or not dst.dynamic.is_vector:
-        return
-    values = dst.dynamic.values()
-    unique, counts = np.unique(values[(values >= 0) & (values < dst.dynamic.limit)], return_counts=True)
-    if (counts > 1).any():
-        twice = int(unique[counts > 1][0])
-        launch.warn(
-            "scatter",
-            f"{opcode}: index {twice} occurs {int(counts.max())} times in one transfer, the last write is not defined",
-        )
+def _check_scatter(opcode: str, dst: NkiTensor) -> None:
+    twice = dst.repetition() if running().launch.checks else ""
+    if twice:
+        running().launch.warn("scatter", f"{opcode}: {twice}, the last write is not defined")
 
 
 def dma_transpose(
@@ -226,8 +216,7 @@ def dma_compute(
             values = source.read32(f"srcs[{number}]")
         total += values.reshape(dst.shape)
     dst.write(total, oob_skip=skip)
-    if dst.dynamic is not None:
-        _check_unique(opcode, dst)
+    _check_scatter(opcode, dst)
     return running().issue(
         opcode,
         "dma",

@@ -5,7 +5,6 @@ Sources: AWS Neuron documentation 2.32, "nki.isa" (each function's constraints) 
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -64,9 +63,9 @@ def check_tile(opcode: str, operand: str, tile: Any, regions: tuple[MemoryRegion
 
 def check_start(opcode: str, operand: str, tile: NkiTensor) -> None:
     """Refuse a tile whose partitions start where the engines cannot access that many."""
-    per_partition = prod(tile.storage.allocation.shape[1:]) or 1
-    start = tile.offset // per_partition
-    address = tile.storage.allocation.address
+    allocation = tile.storage.allocation
+    start = tile.offset * tile.itemsize // allocation.partition_bytes
+    address = allocation.address
     if address is not None:
         start += address[0]
     if not start:

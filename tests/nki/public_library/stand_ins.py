@@ -103,7 +103,6 @@ class _Finder(Loader):
 
 _REMOTE = frozenset(
     {
-        "allpairspy",
         "aws_embedded_metrics",
         "boto3",
         "botocore",
