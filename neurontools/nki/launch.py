@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
@@ -25,6 +27,11 @@ from neurontools.nki.tensor import NkiTensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+GridFactors = tuple[tuple[tuple[int, bool], ...], ...]
+"""A launch grid: for each dimension its factors, and whether a factor numbers physical cores."""
+kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""The decorated kernels of both generations, by number."""
+_numbers = itertools.count()
 _MOST_CORES = 2
 _UNSUPPORTED_BYTES = 8
 _TORCH_BITS = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
@@ -35,18 +42,24 @@ class Kernel:
 
     Args:
         function: the kernel.
-        cores: physical cores of a launch, 1 or 2.
+        cores: physical cores of a launch, 1 or 2; None for a launch without a grid, on one core.
         options: options of the decorator, kept for the documented signature.
+        number: its number in `kernels`.
     """
 
     def __init__(
-        self, function: Callable[..., Any], cores: int = 1, options: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        cores: int | None = None,
+        options: dict[str, Any] | None = None,
+        number: int = -1,
     ) -> None:
         functools.update_wrapper(self, function)
         self.func = function
-        self.cores = cores
+        self.cores = cores or 1
         self.options = dict(options or {})
-        self.has_grid = False
+        self.number = number
+        self.factors: GridFactors = () if cores is None else (((cores, True),),)
 
     def __getitem__(self, cores: Any) -> Kernel:
         count = cores[0] if isinstance(cores, tuple | list) and len(cores) == 1 else cores
@@ -55,30 +68,51 @@ class Kernel:
                 f"{self.func.__name__}[{cores}]: a launch takes 1 or 2 cores",
                 "loop over tiles in the kernel; grids of any size belong to neuronxcc.nki, the first generation",
             )
-        made = Kernel(self.func, count, self.options)
-        made.has_grid = True
-        return made
+        return Kernel(self.func, count, self.options, self.number)
+
+    def on_grid(self, factors: GridFactors) -> Kernel:
+        """Return the kernel on a launch grid."""
+        return self[factors[0][0][0]] if factors else self
 
     def with_schedule(self, schedule: Any) -> Kernel:
         """Return the kernel; the order of instructions that a schedule asks for is that of the program here."""
         del schedule
         return self
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Run:
+    def run(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True, quiet: bool = False
+    ) -> Run:
         """Run the kernel on arrays and return what happened."""
-        return run(self, args, kwargs, checks=checks)
+        return run(self, args, kwargs, checks=checks, quiet=quiet)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; within another kernel it is a plain function."""
         if is_running():
             return self.func(*args, **kwargs)
-        if "torch" in sys.modules:
-            from neurontools.nki import torch_operator
+        return call(self, args, kwargs)
 
-            operator_call = torch_operator.bind(self, args, kwargs)
-            if operator_call is not None:
-                return operator_call()
-        return run(self, args, kwargs).results
+
+def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a kernel of either generation and return its results; with tensors of a device it is an operator of torch."""
+    if "torch" not in sys.modules:
+        return kernel.run(args, kwargs).results
+    import torch
+
+    if torch.compiler.is_dynamo_compiling():
+        from neurontools.nki import traced_calls
+
+        results = traced_calls.call(kernel.number, kernel.factors, args, kwargs)
+        return None if results == () else results
+    from neurontools.nki import torch_operator
+
+    return torch_operator.call(kernel, args, kwargs)
+
+
+def numbered(kernel: Any) -> Any:
+    """Return a decorated kernel with a number, by which functions that torch.compile traces name it."""
+    kernel.number = next(_numbers)
+    kernels[kernel.number] = kernel
+    return kernel
 
 
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -89,7 +123,7 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
         )
     if fn is None:
         return functools.partial(jit, **options)
-    return fn if isinstance(fn, Kernel) else Kernel(fn, options=options)
+    return fn if isinstance(fn, Kernel) else numbered(Kernel(fn, options=options))
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:
@@ -156,7 +190,7 @@ def run_ranks(
 ) -> list[Run]:
     """Run a kernel on several ranks at once, each with its own arguments; collectives join them."""
     limits = limits or limits_of(chosen_target())
-    grid = (kernel.cores,) if kernel.has_grid else ()
+    grid = (kernel.cores,) if kernel.factors else ()
     prepared = []
     for rank, (args, kwargs) in enumerate(calls):
         launch = Launch(kernel.func.__name__, limits, grid, checks=checks, rank=rank, world_size=len(calls))
@@ -216,9 +250,14 @@ def numeric_context() -> Iterator[None]:
         yield
 
 
-def report_warnings(launch: Launch) -> None:
-    """Print the warnings of a launch, one line each, on stderr."""
+def report_warnings(launch: Launch, reported: set[tuple[str, UserLine]] | None = None) -> None:
+    """Print the warnings of a launch, one line each, on stderr; those of `reported` are left out and added to it."""
     for warning in launch.warnings:
+        key = (warning.kind, warning.location)
+        if reported is not None and key in reported:
+            continue
+        if reported is not None:
+            reported.add(key)
         print(f"{warning.location}: warning: {warning.message}", file=sys.stderr)  # noqa: T201
 
 

@@ -26,16 +26,18 @@ from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
-from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
+from neurontools.nki.launch import Arguments, Run, call, numbered, numeric_context, report_warnings
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.nki.launch import GridFactors
     from neurontools.nki.memory import Allocation
 
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace", "profile")
+_OF_FRAMEWORKS = frozenset({"auto", "jax", "torchxla", "trace"})
 DEFAULT_TARGET = "trn2"
 """The newest target of release 2.26 whose documents are complete."""
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
@@ -60,6 +62,7 @@ class EagerKernel:
         mode: what a call does.
         grid: the launch grid.
         options: options of the decorator.
+        number: its number in `neurontools.nki.launch.kernels`.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class EagerKernel:
         mode: str = "auto",
         grid: tuple[GridDim, ...] = (),
         options: dict[str, Any] | None = None,
+        number: int = -1,
     ) -> None:
         functools.update_wrapper(self, function)
         # pytest would unwrap kernels whose names start with `test` and call them.
@@ -78,6 +82,23 @@ class EagerKernel:
         self.mode = mode
         self.grid = grid
         self.options = dict(options or {})
+        self.number = number
+
+    @property
+    def factors(self) -> GridFactors:
+        """The factors of each dimension of the launch grid."""
+        return tuple(dim.factors for dim in self.grid)
+
+    def on_grid(self, factors: GridFactors) -> EagerKernel:
+        """Return the kernel on a launch grid."""
+        dims = tuple(GridDim(*dim) for dim in factors)
+        return type(self)(self.func, self.mode, dims, self.options, self.number)
+
+    def run(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True, quiet: bool = False
+    ) -> Run:
+        """Run the kernel on arrays and return what happened."""
+        return run(self, args, kwargs, checks=checks, quiet=quiet)
 
     def __getitem__(self, grid: Any) -> EagerKernel:
         dims = tuple(as_grid_dim(dim) for dim in (grid if isinstance(grid, tuple | list) else (grid,)))
@@ -85,7 +106,7 @@ class EagerKernel:
             raise KernelUsageError(
                 f"{self.__name__}[{grid}]: a grid is distributed to at most {_MOST_CORES} cores"
             )
-        return type(self)(self.func, self.mode, dims, self.options)
+        return self.on_grid(tuple(dim.factors for dim in dims))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; within another kernel it is a plain function."""
@@ -98,6 +119,8 @@ class EagerKernel:
                     "call it without a grid",
                 )
             return self.func(*args, **kwargs)
+        if self.mode in _OF_FRAMEWORKS:
+            return call(self, args, kwargs)
         return self.finished(run(self, args, kwargs))
 
     def finished(self, done: Run) -> Any:
@@ -166,7 +189,7 @@ def _decorate(func: Any, mode: str, options: dict[str, Any]) -> Any:
         return func
     grid = func.grid if isinstance(func, EagerKernel) else ()
     kind = MeasuredKernel if mode == "benchmark" else EagerKernel
-    return kind(func.func if isinstance(func, EagerKernel) else func, mode, grid, options)
+    return numbered(kind(func.func if isinstance(func, EagerKernel) else func, mode, grid, options))
 
 
 def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
@@ -253,7 +276,13 @@ def _immutable(kernel: EagerKernel, wrapped: dict[str, Any]) -> set[Allocation]:
 
 
 def run(
-    kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simulates: bool = False
+    kernel: EagerKernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    simulates: bool = False,
+    checks: bool = True,
+    quiet: bool = False,
 ) -> Run:
     """Run a kernel on arrays, the programs of its grid one after another.
 
@@ -262,6 +291,8 @@ def run(
         args: its arguments.
         kwargs: those by name.
         simulates: whether types that numpy lacks stay in float32, as in the vendor's simulator.
+        checks: whether suspicious behaviour is looked for; wrong behaviour is an error in any case.
+        quiet: whether warnings are left to the caller.
 
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
@@ -270,15 +301,22 @@ def run(
         numeric_context(),
         wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext(),
     ):
-        return _run(kernel, args, kwargs)
+        done = _run(kernel, args, kwargs, checks=checks)
+    if not quiet:
+        report_warnings(done.launch)
+    return done
 
 
-def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool) -> Run:
     asked = kernel.options.get("platform_target")
     is_named = bool(os.environ.get(TARGET_VARIABLE, "").strip())
     target = asked if asked and not is_named else chosen_target(DEFAULT_TARGET)
     launch = Launch(
-        kernel.__name__, limits_of(target), tuple(dim.size for dim in kernel.grid), first_generation=True
+        kernel.__name__,
+        limits_of(target),
+        tuple(dim.size for dim in kernel.grid),
+        first_generation=True,
+        checks=checks,
     )
     launch.cores = [Core(launch, (), number) for number in range(core_count(kernel.grid))]
     for core in launch.cores:
@@ -296,7 +334,6 @@ def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     result = results[0] if results else None
     arguments.copy_back()
     check_launch(launch, _written_tensors(result))
-    report_warnings(launch)
     return Run(launch, arguments.unwrap(result))
 
 
