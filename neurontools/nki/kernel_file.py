@@ -19,7 +19,9 @@ import numpy as np
 from neurontools.base.text import did_you_mean
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.nki.dtypes import INTEGERS, dtype_name, numpy_dtype
-from neurontools.nki.launch import Kernel, run
+from neurontools.nki.first.launch import EagerKernel
+from neurontools.nki.first.loops import nc
+from neurontools.nki.launch import Kernel
 from neurontools.nki.limits import TARGET_VARIABLE, limits_of
 
 if TYPE_CHECKING:
@@ -97,8 +99,8 @@ def random_array(argument: ArrayArgument) -> np.ndarray:
     return values.astype(numpy_dtype(argument.dtype))
 
 
-def load_kernel(source: str) -> Kernel:
-    """Return the kernel that `FILE.py::name` names; the name may be left out where the file has one kernel.
+def load_kernel(source: str) -> Kernel | EagerKernel:
+    """Return the kernel of either generation that `FILE.py::name` names; the name may be left out where the file has one kernel.
 
     Raises:
         NeuronToolsError: the file cannot be run.
@@ -118,11 +120,11 @@ def load_kernel(source: str) -> Kernel:
         raise NeuronToolsError(
             f"{path}: {type(error).__name__}: {error}", "the file must run without arguments"
         ) from error
-    kernels = {key: value for key, value in names.items() if isinstance(value, Kernel)}
+    kernels = {key: value for key, value in names.items() if isinstance(value, Kernel | EagerKernel)}
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
     named = names.get(name)
-    if isinstance(named, Kernel):
+    if isinstance(named, Kernel | EagerKernel):
         return named
     if inspect.isfunction(named):
         return Kernel(named)
@@ -134,14 +136,14 @@ def load_kernel(source: str) -> Kernel:
 
 
 def _provide_nki() -> None:
-    """Make `import nki` find the package of this one, as in programs under neuron-run."""
-    if "nki" in sys.modules:
-        return
-    spec = PathFinder.find_spec("nki", [f"{dirname(dirname(__file__))}/compat"])
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["nki"] = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Make `import nki` and `import neuronxcc` find the packages of this one, as in programs under neuron-run."""
+    for package in ("nki", "neuronxcc"):
+        if package not in sys.modules:
+            spec = PathFinder.find_spec(package, [f"{dirname(dirname(__file__))}/compat"])
+            assert spec is not None
+            assert spec.loader is not None
+            module = sys.modules[package] = module_from_spec(spec)
+            spec.loader.exec_module(module)
 
 
 def launch_kernel(
@@ -153,14 +155,15 @@ def launch_kernel(
         source: FILE.py::name.
         arrays: arguments that are arrays.
         scalars: other arguments, by name.
-        target: device, such as trn2.
+        target: device, such as trn2; "" for that of the environment, else the newest of the kernel's generation.
         cores: physical cores, 1 or 2.
 
     Raises:
         NeuronToolsError: the kernel does not run.
     """
-    limits = limits_of(target)
-    os.environ[TARGET_VARIABLE] = target
+    if target:
+        limits_of(target)  # refuses unknown ones
+        os.environ[TARGET_VARIABLE] = target
     kernel = load_kernel(source)
     arguments: dict[str, Any] = dict(scalars)
     for array in arrays:
@@ -168,9 +171,10 @@ def launch_kernel(
             raise UsageError(f"argument {array.name!r} is given twice", "give each argument once")
         arguments[array.name] = random_array(array)
     _check_names(kernel, arguments)
-    chosen = kernel[cores] if cores > 1 else kernel
+    if cores > 1:
+        kernel = kernel[nc(cores) if isinstance(kernel, EagerKernel) else cores]
     try:
-        return run(chosen, (), arguments, limits=limits, quiet=True).launch
+        return kernel.run((), arguments, quiet=True).launch
     except NeuronToolsError:
         raise
     except Exception as error:
@@ -191,7 +195,7 @@ def _place(error: Exception) -> str:
     return place
 
 
-def _check_names(kernel: Kernel, arguments: Mapping[str, Any]) -> None:
+def _check_names(kernel: Kernel | EagerKernel, arguments: Mapping[str, Any]) -> None:
     parameters = inspect.signature(kernel.func).parameters
     is_open = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
     for name in arguments:

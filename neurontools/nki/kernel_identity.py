@@ -11,13 +11,15 @@ import hashlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
 from enum import Enum
 from os.path import basename
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _DIGEST_CHARACTERS = 12
 _MOST_CHARACTERS = 120
@@ -108,7 +110,9 @@ class _CodeWalk:
         if code in self._seen:
             return
         self._seen.add(code)
-        self.sources.append(f"{basename(code.co_filename)}:{function.__name__}={_digest(_code_text(code).encode())}")
+        self.sources.append(
+            f"{basename(code.co_filename)}:{function.__name__}={_digest(_code_text(code).encode())}"
+        )
         for name, value in _outer_values(function):
             self._note(name, value)
 
@@ -131,7 +135,9 @@ def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the defaults of a function, the variables of its closure, and the globals that it names."""
     code = function.__code__
     defaults = function.__defaults__ or ()
-    yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
+    yield from zip(
+        code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True
+    )
     yield from (function.__kwdefaults__ or {}).items()
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:

@@ -7,19 +7,21 @@ import inspect
 import itertools
 import sys
 from contextlib import contextmanager
+from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
 
+from neurontools import env
 from neurontools.nki import computations
 from neurontools.nki.constants import nc_version
 from neurontools.nki.context import Core, Launch, is_running, running, set_running
 from neurontools.nki.cores import Exchange
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
-from neurontools.nki.limits import Limits, chosen_target, limits_of
+from neurontools.nki.limits import Limits, check_core_count, chosen_target, limits_of
 from neurontools.nki.locations import UserLine
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
@@ -94,18 +96,26 @@ class Kernel:
 
 def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a kernel of either generation and return its results; with tensors of a device it is an operator of torch."""
-    if "torch" not in sys.modules:
-        return kernel.run(args, kwargs).results
-    import torch
+    if "torch" in sys.modules:
+        import torch
 
-    if torch.compiler.is_dynamo_compiling():
-        from neurontools.nki import traced_calls
+        if torch.compiler.is_dynamo_compiling():
+            from neurontools.nki import traced_calls
 
-        results = traced_calls.call(kernel.number, kernel.factors, args, kwargs)
-        return None if results == () else results
-    from neurontools.nki import torch_operator
+            results = traced_calls.call(kernel.number, kernel.factors, args, kwargs)
+            return None if results == () else results
+    if not env.flag("NKI_SIMULATOR"):
+        check_core_count(kernel.func.__name__, core_count(kernel.factors))
+    if "torch" in sys.modules:
+        from neurontools.nki import torch_operator
 
-    return torch_operator.call(kernel, args, kwargs)
+        return torch_operator.call(kernel, args, kwargs)
+    return kernel.run(args, kwargs).results
+
+
+def core_count(factors: GridFactors) -> int:
+    """Return the physical cores that a grid is distributed to."""
+    return prod([size for dim in factors for size, is_core in dim if is_core])
 
 
 def numbered(kernel: Any) -> Any:

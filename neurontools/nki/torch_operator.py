@@ -131,7 +131,11 @@ class KernelOperator:
             "source": code.source,
             "captured": code.captured,
             "arguments": named_arguments(self._kernel.func, tuple(args), kwargs),
-            "launch": (f"grid={cores}", f"cores={len(trial.launch.cores)}", f"target={trial.launch.limits.target}"),
+            "launch": (
+                f"grid={cores}",
+                f"cores={len(trial.launch.cores)}",
+                f"target={trial.launch.limits.target}",
+            ),
         }
 
     def _run(self, tensors: Sequence[torch.Tensor], *, is_trial: bool = False) -> Run:
@@ -166,7 +170,9 @@ def _define(kernel: RunnableKernel, inputs: int, outputs: int, written: Sequence
         constants = "str[] source, str[] captured, str[] arguments, str[] launch"
         returned = ", ".join(["Tensor"] * outputs)
         _library.define(f"{name}({', '.join([*parameters, '*', constants])}) -> ({returned})")
-        _library.impl(name, lambda *tensors, **constants: _find(name, tensors, constants).compute(tensors), "CPU")
+        _library.impl(
+            name, lambda *tensors, **constants: _find(name, tensors, constants).compute(tensors), "CPU"
+        )
         _library.impl(name, lambda *tensors, **constants: _find(name, tensors, constants).shape(), "Meta")
     return name
 

@@ -23,10 +23,18 @@ from neurontools.nki.errors import KernelUsageError
 from neurontools.nki.first import execution
 from neurontools.nki.first import language as first_language
 from neurontools.nki.first.blocks import BlockTensor
-from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
+from neurontools.nki.first.loops import GridDim, as_grid_dim, core_of
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
-from neurontools.nki.launch import Arguments, Run, call, numbered, numeric_context, report_warnings
+from neurontools.nki.launch import (
+    Arguments,
+    Run,
+    call,
+    core_count,
+    numbered,
+    numeric_context,
+    report_warnings,
+)
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.tensor import NkiTensor
 
@@ -87,11 +95,11 @@ class EagerKernel:
     @property
     def factors(self) -> GridFactors:
         """The factors of each dimension of the launch grid."""
-        return tuple(dim.factors for dim in self.grid)
+        return tuple([dim.factors for dim in self.grid])
 
     def on_grid(self, factors: GridFactors) -> EagerKernel:
         """Return the kernel on a launch grid."""
-        dims = tuple(GridDim(*dim) for dim in factors)
+        dims = tuple([GridDim(*dim) for dim in factors])
         return type(self)(self.func, self.mode, dims, self.options, self.number)
 
     def run(
@@ -101,12 +109,13 @@ class EagerKernel:
         return run(self, args, kwargs, checks=checks, quiet=quiet)
 
     def __getitem__(self, grid: Any) -> EagerKernel:
-        dims = tuple(as_grid_dim(dim) for dim in (grid if isinstance(grid, tuple | list) else (grid,)))
-        if core_count(dims) > _MOST_CORES:
+        dims = grid if isinstance(grid, tuple | list) else (grid,)
+        factors = tuple([as_grid_dim(dim).factors for dim in dims])
+        if core_count(factors) > _MOST_CORES:
             raise KernelUsageError(
                 f"{self.__name__}[{grid}]: a grid is distributed to at most {_MOST_CORES} cores"
             )
-        return self.on_grid(tuple(dim.factors for dim in dims))
+        return self.on_grid(factors)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; within another kernel it is a plain function."""
@@ -318,7 +327,7 @@ def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, 
         first_generation=True,
         checks=checks,
     )
-    launch.cores = [Core(launch, (), number) for number in range(core_count(kernel.grid))]
+    launch.cores = [Core(launch, (), number) for number in range(core_count(kernel.factors))]
     for core in launch.cores:
         core.language = _Language
     arguments = _FirstArguments(launch, kernel.func)
