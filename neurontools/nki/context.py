@@ -94,7 +94,7 @@ class Launch:
         limits: limits of the generation that it runs on.
         grid: sizes of the launch grid.
         first_generation: whether it is written in the first generation of NKI.
-        checks: whether suspicious behaviour is looked for.
+        checks: whether suspicious behaviour is looked for; a trial on zeros does without, and without other workers.
         rank: number of this launch among those that run together.
         world_size: how many run together.
     """
