@@ -6,8 +6,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from neurontools import env
 from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.locations import UserLine, user_location
+from neurontools.nki.numeric_watch import NumericWatch
 
 if TYPE_CHECKING:
     from neurontools.nki.limits import Limits
@@ -124,6 +126,10 @@ class Launch:
             self.warnings.append(KernelWarning(kind, message, place))
 
 
+_OF_CONSTANTS = frozenset({"affine_select", "memset"})
+"""Instructions that write a number which the kernel names; infinity is a usual one."""
+
+
 class Core:
     """A core that runs a kernel.
 
@@ -146,6 +152,7 @@ class Core:
         self.shared_count = 0
         self.language: Any = None
         self.loops: list[Any] = []
+        self.watch = NumericWatch() if launch.checks and env.numerical_errors_are_on() else None
 
     def issue(
         self,
@@ -159,6 +166,10 @@ class Core:
         """Record an instruction and return it."""
         record = Record(opcode, engine, reads, writes, user_location(), options, name)
         self.records.append(record)
+        if self.watch is not None:
+            made = self.watch.take()
+            if made and opcode not in _OF_CONSTANTS:
+                self.launch.warn("non-finite", f"{opcode}: {made}", record.location)
         return record
 
 
@@ -182,6 +193,12 @@ def running() -> Core:
             "call them from a function with @nki.jit, and that with arrays or nki.simulate",
         )
     return core
+
+
+def numeric_watch() -> NumericWatch | None:
+    """Return what looks for NaN and infinity on the core of this thread, None where nothing does."""
+    core = _running.core
+    return None if core is None else core.watch
 
 
 def is_running() -> bool:

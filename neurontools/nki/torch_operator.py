@@ -8,6 +8,8 @@ arguments it writes, and its time. Later the operator runs where the graph runs.
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -21,7 +23,7 @@ from neurontools.nki.limits import chosen_target
 from neurontools.nki.program import duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.nki.launch import GridFactors, Run
 
@@ -107,7 +109,7 @@ class KernelOperator:
         self._leaves = leaves
         self._form = form
         self._reported: set[Any] = set()
-        with _disable_current_modes():
+        with _disable_current_modes(), _without_breakpoints():
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
             trial = self._run(zeros, is_trial=True)
             self._results, self._results_form, made = split(trial.results)
@@ -157,6 +159,16 @@ class KernelOperator:
         returned = self._call(*tensors, **self._constants)
         tensors = returned if isinstance(returned, tuple | list) else [returned]
         return _join(self._results, self._results_form, tensors)
+
+
+@contextmanager
+def _without_breakpoints() -> Iterator[None]:
+    """Let `breakpoint()` do nothing in a trial, whose elements are zeros."""
+    hook, sys.breakpointhook = sys.breakpointhook, lambda *_args, **_options: None
+    try:
+        yield
+    finally:
+        sys.breakpointhook = hook
 
 
 def _define(kernel: RunnableKernel, inputs: int, outputs: int, written: Sequence[int]) -> str:
