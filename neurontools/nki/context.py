@@ -12,6 +12,8 @@ from neurontools.nki.locations import UserLine, user_location
 from neurontools.nki.numeric_watch import NumericWatch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
 
@@ -195,10 +197,19 @@ def running() -> Core:
     return core
 
 
-def numeric_watch() -> NumericWatch | None:
-    """Return what looks for NaN and infinity on the core of this thread, None where nothing does."""
+def note_read(values: np.ndarray) -> np.ndarray:
+    """Return the elements of an operand, after the watch for NaN and infinity has seen them."""
     core = _running.core
-    return None if core is None else core.watch
+    if core is not None and core.watch is not None:
+        core.watch.read(values)
+    return values
+
+
+def note_write(allocation: Allocation, values: np.ndarray) -> None:
+    """Let the watch for NaN and infinity see the elements of a result, as they are stored."""
+    core = _running.core
+    if core is not None and core.watch is not None:
+        core.watch.write(allocation.label, values)
 
 
 def is_running() -> bool:

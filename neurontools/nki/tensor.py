@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neurontools.nki.context import ElementAccess, declarations, fail, is_running, numeric_watch, running
+from neurontools.nki.context import ElementAccess, declarations, fail, is_running, note_read, note_write, running
 from neurontools.nki.dtypes import cast, item_bytes, to_float32
 from neurontools.nki.strides import offsets_grid
 from neurontools.nki.tensor_views import TensorView
@@ -45,15 +45,10 @@ class NkiTensor(TensorView):
     def read(self, operand: str = "") -> np.ndarray:
         """Return the elements, and warn of those that no instruction has written."""
         if self.dynamic is not None:
-            values = self._gather(operand)
-        else:
-            if not self.storage.is_complete:
-                self._check_written(operand)
-            values = self.array()
-        watch = numeric_watch()
-        if watch is not None:
-            watch.read(values)
-        return values
+            return note_read(self._gather(operand))
+        if not self.storage.is_complete:
+            self._check_written(operand)
+        return note_read(self.array())
 
     def read32(self, operand: str = "") -> np.ndarray:
         """Return the elements as float32."""
@@ -72,9 +67,7 @@ class NkiTensor(TensorView):
         if values.shape != target.shape:
             values = values.reshape(target.shape)
         target[...] = values
-        watch = numeric_watch()
-        if watch is not None:
-            watch.write(self.storage.allocation.label, target)
+        note_write(self.storage.allocation, target)
         if not self.storage.is_complete:
             self._mark()
 
@@ -172,6 +165,7 @@ class NkiTensor(TensorView):
         flat = self.storage.typed(self.dtype)
         values = values.reshape(indices.shape)
         flat[indices[inside]] = values[inside]
+        note_write(self.storage.allocation, flat[indices[inside]])
         if not self.storage.is_complete:
             self.storage.flags()[indices[inside]] = True
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from neurontools.nki.constants import engine as engines
 from neurontools.nki.constants import matmul_perf_mode
-from neurontools.nki.context import Record, numeric_watch, running
+from neurontools.nki.context import Record, note_read, running
 from neurontools.nki.dtypes import packed_element, round_tf32, to_float32
 from neurontools.nki.instructions.operands import (
     GENERATION_3,
@@ -258,9 +258,8 @@ def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumul
     if written is False:
         dst.write(product)
         return
-    watch = numeric_watch()
-    if watch is not None and written is True:
-        watch.read(before)
+    if written is True:
+        note_read(before)
     product = product.reshape(before.shape)
     total = to_float32(before) + product
     dst.write(total if written is True else np.where(written, total, product))
