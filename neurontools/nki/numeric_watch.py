@@ -31,9 +31,7 @@ class NumericWatch:
         infinities = int(finite.size - finite.sum()) - nans
         kinds = [f"{count} are {kind}" for count, kind in ((nans, "NaN"), (infinities, "infinite")) if count]
         first = [int(index) for index in np.argwhere(~finite)[0]]
-        self._made = (
-            f"of {finite.size} elements of {label}, {' and '.join(kinds)}, from finite operands; the first at {first}"
-        )
+        self._made = f"of {finite.size} elements of {label}, {' and '.join(kinds)}, from finite operands; the first at {first}"
 
     def take(self) -> str:
         """Return what the instruction that is issued now has made out of finite operands, "" for nothing."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from neurontools.nki.context import ElementAccess, declarations, fail, is_running, note_read, note_write, running
+from neurontools.nki.context import (
+    ElementAccess,
+    declarations,
+    fail,
+    is_running,
+    note_read,
+    note_write,
+    running,
+)
 from neurontools.nki.dtypes import cast, item_bytes, to_float32
 from neurontools.nki.strides import offsets_grid
 from neurontools.nki.tensor_views import TensorView

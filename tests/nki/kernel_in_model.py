@@ -17,9 +17,13 @@ from neuronxcc import nki as first_nki
 DEVICE, FACTOR, CHOSEN = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
 if DEVICE == "xla":
     import torch_xla
-from torch_neuronx import nki_jit, nki_op, wrap_nki
+    from torch_neuronx import nki_jit, nki_op, wrap_nki
 
-device = torch_xla.device() if DEVICE == "xla" else torch.device("neuron")
+    device = torch_xla.device()
+else:
+    from torch_neuronx import nki_jit, nki_op, wrap_nki
+
+    device = torch.device("neuron")
 BACKEND = "openxla" if DEVICE == "xla" else "neuron"
 _passed = []
 

@@ -15,12 +15,20 @@ if sys.argv[1] == "xla":
     import torch_xla
     import torch_xla.runtime
 
-    device, rank, size = torch_xla.device(), torch_xla.runtime.global_ordinal(), torch_xla.runtime.world_size()
+    device, rank, size = (
+        torch_xla.device(),
+        torch_xla.runtime.global_ordinal(),
+        torch_xla.runtime.world_size(),
+    )
 else:
     import torch_neuronx  # noqa: F401
 
     torch.distributed.init_process_group("neuron")
-    device, rank, size = torch.device("neuron"), torch.distributed.get_rank(), torch.distributed.get_world_size()
+    device, rank, size = (
+        torch.device("neuron"),
+        torch.distributed.get_rank(),
+        torch.distributed.get_world_size(),
+    )
 EVERY = [list(range(size))]
 
 

@@ -82,7 +82,7 @@ def test_closures_partial_functions_and_kernels_that_a_kernel_calls_count():
             return self.func(x)
 
     inner = Kernel(make(4.0))
-    code = kernel_code(lambda x: inner(x))
+    code = kernel_code(lambda x: inner(x) + 1)
     assert len(code.source) == 2
     assert code.captured == ("factor=4.0",)
 
@@ -105,4 +105,7 @@ def test_values_have_equal_text_in_all_processes():
     assert describe({"a": [1, None], "b": {3, 1}}) == "{'a': list(1, None), 'b': set(1, 3)}"
     assert describe(np) == "numpy"
     assert describe(np.float32) == "float32"
-    assert describe(test_values_have_equal_text_in_all_processes) == test_values_have_equal_text_in_all_processes.__name__
+    assert (
+        describe(test_values_have_equal_text_in_all_processes)
+        == test_values_have_equal_text_in_all_processes.__name__
+    )

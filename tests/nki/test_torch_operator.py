@@ -19,9 +19,7 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).with_name("kernel_in_model.py")
 WORKER = Path(__file__).with_name("kernel_worker.py")
-CHECKS = (
-    "training in_place compiled_kernel wrapped operator gradients declared_output first_generation warnings_of_each_line"
-)
+CHECKS = "training in_place compiled_kernel wrapped operator gradients declared_output first_generation warnings_of_each_line"
 COMPILES = "Call compiler with cmd"
 Tool = Callable[..., Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import pdb
+import pdb  # noqa: T100  the debugger is what is tested
 import sys
 from typing import Any
 
@@ -118,11 +118,19 @@ def _first_exponential(a: Any) -> Any:
 @pytest.mark.parametrize(
     ("kernel", "array", "found"),
     [
-        (_exponential, ones(2, 2) * 90, "activation: of 4 elements of tile, 4 are infinite, from finite operands"),
+        (
+            _exponential,
+            ones(2, 2) * 90,
+            "activation: of 4 elements of tile, 4 are infinite, from finite operands",
+        ),
         (_exponential, ones(2, 2), ""),
         (_exponential, ones(2, 2) * np.nan, ""),
         (_logarithm, ones(2, 2), "activation: of 4 elements of sbuf, 4 are NaN, from finite operands"),
-        (_narrowed, ones(2, 2) * 70, "tensor_scalar: of 4 elements of tile, 4 are infinite, from finite operands"),
+        (
+            _narrowed,
+            ones(2, 2) * 70,
+            "tensor_scalar: of 4 elements of tile, 4 are infinite, from finite operands",
+        ),
         (_summed, ones(2, 2) * 2, "nc_matmul: of 2 elements of total, 2 are infinite, from finite operands"),
         (_masked, ones(2, 2), ""),
         (
@@ -130,7 +138,11 @@ def _first_exponential(a: Any) -> Any:
             ones(2, 2).astype(ml_dtypes.bfloat16),
             "",
         ),
-        (_first_exponential, ones(2, 2) * 90, "activation: of 4 elements of tile, 4 are infinite, from finite operands"),
+        (
+            _first_exponential,
+            ones(2, 2) * 90,
+            "activation: of 4 elements of tile, 4 are infinite, from finite operands",
+        ),
     ],
 )
 def test_the_first_line_that_makes_nan_or_infinity_is_named(monkeypatch, kernel, array, found):
