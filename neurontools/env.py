@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from neurontools.config.settings import Configuration
 
 PREFIX = "NEURONTOOLS_"
+NUMERICAL_VERBOSITY = "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY"
+FAIL_ON_NAN = "NEURON_FAIL_ON_NAN"
 RUNTIME_DIR = "NEURONTOOLS_RUNTIME_DIR"
 MACHINE = "NEURONTOOLS_MACHINE"
 AUTOSTART = "NEURONTOOLS_AUTOSTART"
@@ -250,6 +252,16 @@ def numerics_are_device(environ: "Mapping[str, str] | None" = None) -> bool:
         where = source_of(NUMERICS, environ)
         raise UsageError(f"invalid {where} {value!r}: expected cpu or device", f"correct {where}")
     return value == "device"
+
+
+def numerical_errors_are_on(environ: "Mapping[str, str] | None" = None) -> bool:
+    """Return whether the user asks for numerical errors, which the runtime leaves out by default.
+
+    Source: AWS Neuron documentation, "Runtime Release Notes" of release 2.25.
+    """
+    chosen = os.environ if environ is None else environ
+    verbosity = chosen.get(NUMERICAL_VERBOSITY, "").strip().lower()
+    return verbosity == "critical" or chosen.get(FAIL_ON_NAN, "").strip() == "1"
 
 
 def sysfs_root() -> str:

@@ -61,12 +61,11 @@ def add(verbs: Verbs) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from neurontools.nki.kernel_file import launch_kernel, parse_array, parse_scalar
-    from neurontools.nki.limits import chosen_target
     from neurontools.nki.report import report, to_json, to_text
 
     arrays = [parse_array(text) for text in arguments.shape]
     scalars = dict(parse_scalar(text) for text in arguments.arg)
-    target = arguments.target or chosen_target()
+    target = arguments.target or ""
     result = report(launch_kernel(arguments.source, arrays, scalars, target, arguments.lnc))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return console.show(arguments.json, lambda: to_json(result), lambda: to_text(result, width))

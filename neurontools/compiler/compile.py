@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.graph_nodes import reads
 from neurontools.compiler.limits import check_instructions, check_memory, type_error
 from neurontools.compiler.neff import NativePart, pack
 from neurontools.compiler.options import BUILD_VERSION, COMPILER_VERSION, CompileError, read_flags
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.engines.cost import GraphCost
-    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.graph import Graph, Node
     from neurontools.compiler.options import CompileOptions
     from neurontools.machine.instances.catalogue import DeviceType
 
@@ -26,8 +27,13 @@ __all__ = [
     "compile_graph",
 ]
 
-KERNEL_NS: dict[str, int] = {}
-"""Modelled times of the kernels (NKI) of this process, by their operators in graphs; of others the bytes are counted."""
+KERNEL_NS: dict[tuple[Any, ...], int] = {}
+"""Modelled times of the kernels (NKI) of this process, by `kernel_key`; of others the bytes are counted."""
+
+
+def kernel_key(node: Node) -> tuple[Any, ...]:
+    """Return what decides the time of a kernel's call: its operator, its constants, and types and shapes of its tensors."""
+    return node.op, node.kwargs, tuple((view.dtype, view.shape) for view in reads(node))
 
 
 def compile_graph(
@@ -49,7 +55,11 @@ def compile_graph(
     Raises:
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
     """
-    calls = {number: KERNEL_NS[node.op] for number, node in enumerate(graph.nodes) if node.op in KERNEL_NS}
+    calls = {
+        number: time_ns
+        for number, node in enumerate(graph.nodes)
+        if KERNEL_NS and (time_ns := KERNEL_NS.get(kernel_key(node))) is not None
+    }
     calls.update(call for library in libraries for call in library.call_ns)
     options, cost = check_and_estimate(graph, device, flags, calls)
     return pack(

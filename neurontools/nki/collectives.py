@@ -5,6 +5,7 @@ Source: AWS Neuron documentation 2.32, "nki.collectives".
 
 from __future__ import annotations
 
+import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from neurontools.nki.objects import NKIObject, VirtualRegister
 if TYPE_CHECKING:
     from neurontools.nki.tensor import NkiTensor
 
+_OF_KERNELS = "kernels "
+"""The mark of the group of workers: kernels exchange data in an order of their own."""
 _REDUCTIONS = frozenset({"add", "minimum", "maximum"})
 
 
@@ -49,8 +52,18 @@ def world() -> tuple[int, int]:
     core = running()
     if core.launch.world_size > 1:
         return core.launch.rank, core.launch.world_size
+    workers = _device_workers()
+    if workers is not None:
+        return workers.rank, workers.size
     group = _torch_group()
     return (group.get_rank(), group.get_world_size()) if group else (0, 1)
+
+
+def _device_workers() -> Any:
+    """Return the communicator of a worker of several that has a device, else None."""
+    module = sys.modules.get("neurontools.xla.distributed.worker_group")
+    communicator = None if module is None else module.current()
+    return communicator if communicator is not None and communicator.size > 1 else None
 
 
 def _torch_group() -> Any:
@@ -65,11 +78,15 @@ def _gather(core: Core, opcode: str, payload: Any) -> list[Any]:
     """Return what all ranks pass in the same call, by rank."""
     if core.launch.world_size > 1:
         return core.exchange.gather(core, opcode, payload)
-    group = _torch_group()
-    if group is None or group.get_world_size() == 1:
-        return [payload]
-    received: list[Any] = [None] * group.get_world_size()
-    group.all_gather_object(received, payload)
+    _, size = world()
+    if size == 1 or not core.launch.checks:
+        return [payload] * size
+    workers = _device_workers()
+    if workers is not None:
+        sent = workers.group(workers.world, _OF_KERNELS).gather_bytes(pickle.dumps(payload))
+        return [pickle.loads(part) for part in sent]  # noqa: S301  of workers of the same run
+    received: list[Any] = [None] * size
+    _torch_group().all_gather_object(received, payload)
     return received
 
 

@@ -6,11 +6,15 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from neurontools import env
 from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.locations import UserLine, user_location
+from neurontools.nki.numeric_watch import NumericWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy as np
 
     from neurontools.nki.iterations import Iteration
     from neurontools.nki.limits import Limits
@@ -97,7 +101,7 @@ class Launch:
         limits: limits of the generation that it runs on.
         grid: sizes of the launch grid.
         first_generation: whether it is written in the first generation of NKI.
-        checks: whether suspicious behaviour is looked for.
+        checks: whether suspicious behaviour is looked for; a trial on zeros does without, and without other workers.
         rank: number of this launch among those that run together.
         world_size: how many run together.
     """
@@ -127,6 +131,10 @@ class Launch:
             self.warnings.append(KernelWarning(kind, message, place))
 
 
+_OF_CONSTANTS = frozenset({"affine_select", "memset"})
+"""Instructions that write a number which the kernel names; infinity is a usual one."""
+
+
 class Core:
     """A core that runs a kernel.
 
@@ -151,6 +159,7 @@ class Core:
         self.loops: list[Any] = []
         self.iteration: Iteration | None = None
         self.iterations: list[tuple[int, Iteration | None]] = []
+        self.watch = NumericWatch() if launch.checks and env.numerical_errors_are_on() else None
 
     def enter(self, iteration: Iteration | None) -> None:
         """Note that the next instructions belong to an iteration of a loop."""
@@ -177,6 +186,10 @@ class Core:
         """Record an instruction and return it."""
         record = Record(opcode, engine, reads, writes, user_location(), options, name)
         self.records.append(record)
+        if self.watch is not None:
+            made = self.watch.take()
+            if made and opcode not in _OF_CONSTANTS:
+                self.launch.warn("non-finite", f"{opcode}: {made}", record.location)
         return record
 
 
@@ -200,6 +213,21 @@ def running() -> Core:
             "call them from a function with @nki.jit, and that with arrays or nki.simulate",
         )
     return core
+
+
+def note_read(values: np.ndarray) -> np.ndarray:
+    """Return the elements of an operand, after the watch for NaN and infinity has seen them."""
+    core = _running.core
+    if core is not None and core.watch is not None:
+        core.watch.read(values)
+    return values
+
+
+def note_write(allocation: Allocation, values: np.ndarray) -> None:
+    """Let the watch for NaN and infinity see the elements of a result, as they are stored."""
+    core = _running.core
+    if core is not None and core.watch is not None:
+        core.watch.write(allocation.label, values)
 
 
 def is_running() -> bool:

@@ -102,7 +102,7 @@ def random_array(argument: ArrayArgument) -> np.ndarray:
 
 
 def load_kernel(source: str) -> Kernel | EagerKernel:
-    """Return the kernel that `FILE.py::name` names; the name may be left out where the file has one kernel.
+    """Return the kernel of either generation that `FILE.py::name` names; the name may be left out where the file has one kernel.
 
     Raises:
         NeuronToolsError: the file cannot be run.
@@ -159,8 +159,8 @@ def _at_line(path: str, remedy: str) -> Iterator[None]:
 
 
 def _provide_nki() -> None:
-    """Make both generations of this package importable, as in programs under neuron-run."""
-    for name in ("neuronxcc", "nki"):
+    """Make `import nki` and `import neuronxcc` find the packages of this one, as in programs under neuron-run."""
+    for name in ("nki", "neuronxcc"):
         if name in sys.modules:
             continue
         spec = PathFinder.find_spec(name, [f"{dirname(dirname(__file__))}/compat"])
@@ -179,14 +179,15 @@ def launch_kernel(
         source: FILE.py::name.
         arrays: arguments that are arrays.
         scalars: other arguments, by name.
-        target: device, such as trn2.
+        target: device, such as trn2; "" for that of the environment, else the newest of the kernel's generation.
         cores: physical cores, 1 or 2.
 
     Raises:
         NeuronToolsError: the kernel does not run.
     """
-    limits_of(target)
-    os.environ[TARGET_VARIABLE] = target
+    if target:
+        limits_of(target)  # refuses unknown ones
+        os.environ[TARGET_VARIABLE] = target
     kernel = load_kernel(source)
     arguments: dict[str, Any] = dict(scalars)
     for array in arrays:

@@ -124,7 +124,9 @@ def no_reorder() -> Iterator[None]:
 
 
 def device_print(print_prefix: str, tensor: Any) -> None:
-    """Print a tensor."""
+    """Print a tensor; a trial on zeros has nothing to print."""
+    if is_running() and not running().launch.checks:
+        return
     print(print_prefix, tensor.array() if isinstance(tensor, NkiTensor) else tensor)  # noqa: T201
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from contextlib import contextmanager
+from math import prod
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
 
+from neurontools import env
 from neurontools.nki import computations
 from neurontools.nki.constants import nc_version
 from neurontools.nki.context import Core, Launch, fail, is_running, running, set_running
@@ -18,7 +22,7 @@ from neurontools.nki.cores import Exchange
 from neurontools.nki.diagnosis import diagnosed
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
-from neurontools.nki.limits import Limits, chosen_target, limits_of
+from neurontools.nki.limits import Limits, check_core_count, chosen_target, limits_of
 from neurontools.nki.locations import UserLine, user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
@@ -26,6 +30,11 @@ from neurontools.nki.tensor import NkiTensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+GridFactors = tuple[tuple[tuple[int, bool], ...], ...]
+"""A launch grid: for each dimension its factors, and whether a factor numbers physical cores."""
+kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""The decorated kernels of both generations, by number."""
+_numbers = itertools.count()
 _MOST_CORES = 2
 _UNSUPPORTED_BYTES = 8
 _TORCH_BITS = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
@@ -36,18 +45,24 @@ class Kernel:
 
     Args:
         function: the kernel.
-        cores: physical cores of a launch, 1 or 2.
+        cores: physical cores of a launch, 1 or 2; None for a launch without a grid, on one core.
         options: options of the decorator, kept for the documented signature.
+        number: its number in `kernels`.
     """
 
     def __init__(
-        self, function: Callable[..., Any], cores: int = 1, options: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        cores: int | None = None,
+        options: dict[str, Any] | None = None,
+        number: int = -1,
     ) -> None:
         functools.update_wrapper(self, function)
         self.func = function
-        self.cores = cores
+        self.cores = cores or 1
         self.options = dict(options or {})
-        self.has_grid = False
+        self.number = number
+        self.factors: GridFactors = () if cores is None else (((cores, True),),)
 
     def __getitem__(self, cores: Any) -> Kernel:
         count = cores[0] if isinstance(cores, tuple | list) and len(cores) == 1 else cores
@@ -56,9 +71,11 @@ class Kernel:
                 f"{user_location()}: {self.func.__name__}[{cores}]: a launch takes 1 or 2 cores",
                 "loop over tiles in the kernel; grids of any size belong to neuronxcc.nki, the first generation",
             )
-        made = Kernel(self.func, count, self.options)
-        made.has_grid = True
-        return made
+        return Kernel(self.func, count, self.options, self.number)
+
+    def on_grid(self, factors: GridFactors) -> Kernel:
+        """Return the kernel on a launch grid."""
+        return self[factors[0][0][0]] if factors else self
 
     def with_schedule(self, schedule: Any) -> Kernel:
         """Return the kernel; the order of instructions that a schedule asks for is that of the program here."""
@@ -75,13 +92,39 @@ class Kernel:
         """Run the kernel; within another kernel it is a plain function."""
         if is_running():
             return self.func(*args, **kwargs)
-        if sys.modules.get("torch"):  # None where its import is blocked
-            from neurontools.nki import torch_operator
+        return call(self, args, kwargs)
 
-            operator_call = torch_operator.bind(self, args, kwargs)
-            if operator_call is not None:
-                return operator_call()
-        return run(self, args, kwargs).results
+
+def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a kernel of either generation and return its results; with tensors of a device it is an operator of torch."""
+    has_torch = sys.modules.get("torch") is not None  # None where its import is blocked
+    if has_torch:
+        import torch
+
+        if torch.compiler.is_dynamo_compiling():
+            from neurontools.nki import traced_calls
+
+            results = traced_calls.call(kernel.number, kernel.factors, args, kwargs)
+            return None if results == () else results
+    if not env.flag("NKI_SIMULATOR"):
+        check_core_count(kernel.func.__name__, core_count(kernel.factors))
+    if has_torch:
+        from neurontools.nki import torch_operator
+
+        return torch_operator.call(kernel, args, kwargs)
+    return kernel.run(args, kwargs).results
+
+
+def core_count(factors: GridFactors) -> int:
+    """Return the physical cores that a grid is distributed to."""
+    return prod([size for dim in factors for size, is_core in dim if is_core])
+
+
+def numbered(kernel: Any) -> Any:
+    """Return a decorated kernel with a number, by which functions that torch.compile traces name it."""
+    kernel.number = next(_numbers)
+    kernels[kernel.number] = kernel
+    return kernel
 
 
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -95,7 +138,7 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     if isinstance(fn, Kernel):
         return fn
     need_function(fn)
-    return Kernel(fn, options=options)
+    return numbered(Kernel(fn, options=options))
 
 
 def need_function(value: Any) -> None:
@@ -183,7 +226,7 @@ def _run_ranks(
     quiet: bool,
 ) -> list[Run]:
     limits = limits or limits_of(chosen_target())
-    grid = (kernel.cores,) if kernel.has_grid else ()
+    grid = (kernel.cores,) if kernel.factors else ()
     prepared = []
     for rank, (args, kwargs) in enumerate(calls):
         launch = Launch(kernel.func.__name__, limits, grid, checks=checks, rank=rank, world_size=len(calls))
@@ -256,9 +299,14 @@ def numeric_context() -> Iterator[None]:
         yield
 
 
-def report_warnings(launch: Launch) -> None:
-    """Print the warnings of a launch, one line each, on stderr."""
+def report_warnings(launch: Launch, reported: set[tuple[str, UserLine]] | None = None) -> None:
+    """Print the warnings of a launch, one line each, on stderr; those of `reported` are left out and added to it."""
     for warning in launch.warnings:
+        key = (warning.kind, warning.location)
+        if reported is not None and key in reported:
+            continue
+        if reported is not None:
+            reported.add(key)
         print(f"{warning.location}: warning: {warning.message}", file=sys.stderr)  # noqa: T201
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from neurontools import env, paths
 from neurontools.errors import UsageError
+from neurontools.nki.errors import KernelUsageError
 
 TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 TARGETS = {"trn1": 2, "inf2": 2, "gen2": 2, "trn2": 3, "gen3": 3, "trn3": 4, "gen4": 4}
@@ -74,16 +75,42 @@ def limits_of(target: str) -> Limits:
 def chosen_target(default: str = DEFAULT_TARGET) -> str:
     """Return the target that the environment names, else that of neuron-run's machine, else a default."""
     named = os.environ.get(TARGET_VARIABLE, "").strip().lower()
-    return named or (_machine_target() if env.flag(env.RUN) else default)
+    return named or (_machine()[0] if env.flag(env.RUN) else default)
+
+
+def check_core_count(kernel: str, cores: int) -> None:
+    """Refuse a launch on more cores than a logical NeuronCore has.
+
+    NEURON_LOGICAL_NC_CONFIG says how many it has, else the machine of neuron-run; without both any launch is simulated.
+
+    Raises:
+        KernelUsageError: there are fewer.
+    """
+    from neurontools.collectives.machine_ranks import LNC, requested_lnc
+
+    if cores == 1:
+        return
+    lnc = requested_lnc(os.environ)
+    source = f"{LNC}={lnc}"
+    if lnc is None and env.flag(env.RUN):
+        target, lnc = _machine()
+        source = f"the logical NeuronCores of the machine ({target}) have {lnc}"
+    if lnc is not None and cores > lnc:
+        raise KernelUsageError(
+            f"{kernel}: a launch on {cores} cores, but {source}",
+            f"call {kernel}[{lnc}](...), or use a machine with LNC {cores}: neuron-run --instance trn2.3xlarge --lnc {cores}",
+        )
 
 
 @cache
-def _machine_target() -> str:
+def _machine() -> tuple[str, int]:
+    """Return target and logical NeuronCore configuration of the machine."""
     from neurontools.compiler.options import target_of
     from neurontools.machine.instances.catalogue import instance_type
     from neurontools.runtime.core_claim import read_machine
 
-    return target_of(instance_type(read_machine(os.environ).instance_type).device)
+    machine = read_machine(os.environ)
+    return target_of(instance_type(machine.instance_type).device), machine.lnc
 
 
 def nc_sub_version() -> int:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from neurontools.nki.context import ElementAccess, declarations, fail, is_running, running
+from neurontools.nki.context import (
+    ElementAccess,
+    declarations,
+    fail,
+    is_running,
+    note_read,
+    note_write,
+    running,
+)
 from neurontools.nki.dtypes import cast, item_bytes, to_float32
 from neurontools.nki.strides import offsets_grid
 from neurontools.nki.tensor_views import TensorView
@@ -15,11 +23,23 @@ class NkiTensor(TensorView):
 
     __slots__ = ()
 
-    def __str__(self) -> str:
-        elements = "elements known at run time only" if self.dynamic is not None else str(self.array())
-        return (
-            f"{self.storage.allocation.label}: {self.dtype} {self.shape} in {self.buffer.value}\n{elements}"
-        )
+    def __repr__(self) -> str:
+        """Return name, type, shape, memory, address and elements: what people look for in a debugger."""
+        allocation = self.storage.allocation
+        place = self.buffer.value
+        if self.on_chip:
+            chosen = allocation.address
+            place += f", address {chosen}" if chosen else ", address left to the compiler"
+        place += f", from element {self.offset} on" if self.offset else ""
+        if is_running() and not running().launch.checks:
+            elements = "no elements yet: the kernel is traced on zeros"
+        elif self.dynamic is not None:
+            elements = "elements known at run time only"
+        else:
+            elements = str(self.array())
+        return f"{allocation.label}: {self.dtype} {self.shape} in {place}\n{elements}"
+
+    __str__ = __repr__
 
     def array(self) -> np.ndarray:
         """Return the elements as an array that shares the storage; the view must not be dynamic."""
@@ -32,12 +52,11 @@ class NkiTensor(TensorView):
 
     def read(self, operand: str = "") -> np.ndarray:
         """Return the elements, and warn of those that no instruction has written."""
-        storage = self.storage
         if self.dynamic is not None:
-            return self._gather(operand)
-        if not storage.is_complete:
+            return note_read(self._gather(operand))
+        if not self.storage.is_complete:
             self._check_written(operand)
-        return self.array()
+        return note_read(self.array())
 
     def read_moved(self, operand: str = "") -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements for a transpose, and by element whether they were written, None where all are.
@@ -83,6 +102,7 @@ class NkiTensor(TensorView):
         if values.shape != target.shape:
             values = values.reshape(target.shape)
         target[...] = values
+        note_write(self.storage.allocation, target)
         if not self.storage.is_complete:
             self._mark()
 
@@ -190,6 +210,7 @@ class NkiTensor(TensorView):
         flat = self.storage.typed(self.dtype)
         values = values.reshape(indices.shape)
         flat[indices[inside]] = values[inside]
+        note_write(self.storage.allocation, flat[indices[inside]])
         if not self.storage.is_complete:
             self.storage.flags()[indices[inside]] = True
 

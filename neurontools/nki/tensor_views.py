@@ -98,9 +98,6 @@ class TensorView(NKIObject):
         """Elements of a partition."""
         return prod(self.shape[1:])
 
-    def __repr__(self) -> str:
-        return f"NkiTensor({self.storage.allocation.label}, {self.shape}, {self.dtype}, {self.buffer.value})"
-
     def __len__(self) -> int:
         return self.shape[0]
 

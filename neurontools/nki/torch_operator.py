@@ -1,49 +1,70 @@
 """Kernels as operators of torch: a call with tensors of a device becomes a node of the graph that the device records.
 
 The kernel runs once on zeros for each signature, as a compiler would trace it: that gives the results' shapes, which
-arguments it writes, and its time. Later the operator runs where the graph runs.
+arguments it writes, and its time. Later the operator runs where the graph runs. Its constants say which kernel it is
+(`kernel_identity`), so that a graph is compiled again when a kernel changes, and only then.
 """
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import re
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from neurontools.compiler.compile import KERNEL_NS
+from neurontools.nki.kernel_identity import describe, kernel_code, named_arguments
+from neurontools.nki.launch import report_warnings
 from neurontools.nki.limits import chosen_target
 from neurontools.nki.program import duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from neurontools.nki.launch import GridFactors, Run
 
 
 NAMESPACE = "nki"
-_HOST = frozenset({"cpu", "meta"})
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operators: dict[Any, KernelOperator] = {}
+_by_constants: dict[Any, KernelOperator] = {}
 _defined: set[str] = set()
+_OTHER = re.compile(r"\W", re.ASCII)
 
 
 class RunnableKernel(Protocol):
-    """What this module needs of `neurontools.nki.launch.Kernel`, which imports it."""
+    """What this module needs of the kernels of both generations."""
 
     func: Callable[..., Any]
-    cores: int
-    has_grid: bool
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Any:
+    @property
+    def factors(self) -> GridFactors:
+        """The launch grid: for each dimension its factors, and which of them number cores."""
+
+    def run(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True, quiet: bool = False
+    ) -> Run:
         """Run the kernel on arrays and return what happened."""
 
 
-class _Place(NamedTuple):
-    """Stands for a tensor among the other leaves of the arguments or the results."""
+class _Place:
+    """Stands for a tensor among the other leaves of the arguments or the results.
 
-    number: int
+    Args:
+        number: of the tensor.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"tensor {self.number}"
 
 
 def split(structure: Any) -> tuple[list[Any], TreeSpec, list[torch.Tensor]]:
@@ -52,10 +73,16 @@ def split(structure: Any) -> tuple[list[Any], TreeSpec, list[torch.Tensor]]:
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     numbers = iter(range(len(tensors)))
     return (
-        [_Place(next(numbers)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves],
+        [_Place(next(numbers)) if isinstance(leaf, torch.Tensor) else _as_constant(leaf) for leaf in leaves],
         form,
         tensors,
     )
+
+
+def _as_constant(leaf: Any) -> Any:
+    """Return a number that torch.compile keeps variable as the one that it has."""
+    kinds = ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool))
+    return next((plain(leaf) for symbolic, plain in kinds if isinstance(leaf, symbolic)), leaf)
 
 
 def _join(leaves: Sequence[Any], form: TreeSpec, tensors: Sequence[Any]) -> Any:
@@ -81,58 +108,94 @@ class KernelOperator:
         self._kernel = kernel
         self._leaves = leaves
         self._form = form
-        zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
-        trial = self._run(zeros, is_trial=True)
-        self._results, self._results_form, made = split(trial.results)
+        self._reported: set[Any] = set()
+        with _disable_current_modes(), _without_breakpoints():
+            zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+            trial = self._run(zeros, is_trial=True)
+            self._results, self._results_form, made = split(trial.results)
         self._shapes = [(tuple(tensor.shape), tensor.dtype) for tensor in made]
-        written = trial.written_arguments()
-        names = [f"(a{index}!)" if index in written else "" for index in range(len(zeros))]
-        parameters = ", ".join(f"Tensor{alias} x{index}" for index, alias in enumerate(names))
-        returned = ", ".join(["Tensor"] * len(made))
-        name = f"{kernel.func.__name__}_{self._digest(trial)}"
-        if name not in _defined:  # a function that is defined again is the same operator
-            _library.define(f"{name}({parameters}) -> ({returned})")
-            _library.impl(name, self._compute, "CPU")
-            _library.impl(name, self._shape, "Meta")
-            _defined.add(name)
-        self._call = getattr(getattr(torch.ops, NAMESPACE), name)
+        self._constants = self._identity(trial)
+        name = _define(kernel, len(tensors), len(made), trial.written_arguments())
+        self._call = getattr(getattr(torch.ops, NAMESPACE), name.partition(".")[0])
+        self._call = getattr(self._call, name.partition(".")[2])
+        constants = tuple(self._constants.items())
+        key = (f"{NAMESPACE}.{name}", constants, _signature(tensors))
+        _by_constants[key] = self
         # Compilations in this process take the kernel's schedule for its time.
-        KERNEL_NS[f"{NAMESPACE}.{name}.default"] = round(duration_ns(trial.launch))
+        KERNEL_NS[key] = round(duration_ns(trial.launch))
 
-    def _digest(self, trial: Any) -> str:
-        """Return what tells the kernel from others of its name: source, captured values, instructions of the trial."""
-        digest = hashlib.sha256()
-        function = self._kernel.func
-        try:
-            digest.update(inspect.getsource(function).encode())
-        except OSError:  # defined at a prompt
-            digest.update(function.__code__.co_code)
-        captured = [cell.cell_contents for cell in function.__closure__ or ()]
-        digest.update(repr((captured, function.__defaults__, function.__kwdefaults__)).encode())
-        digest.update(
-            repr((self._leaves, self._form, trial.launch.limits.target, trial.launch.grid)).encode()
-        )
-        for core in trial.launch.cores:
-            for record in core.records:
-                accesses = [access[1:5] for access in (*record.reads, *record.writes)]
-                digest.update(repr((record.opcode, record.engine, record.options, accesses)).encode())
-        return digest.hexdigest()[:12]
+    def _identity(self, trial: Run) -> dict[str, Any]:
+        """Return the constants of the operator: what tells the kernel's calls from others."""
+        args, kwargs = tree_unflatten(self._leaves, self._form)
+        code = kernel_code(self._kernel.func)
+        cores = "x".join(str(size) for size in trial.launch.grid) or "1"
+        return {
+            "source": code.source,
+            "captured": code.captured,
+            "arguments": named_arguments(self._kernel.func, tuple(args), kwargs),
+            "launch": (
+                f"grid={cores}",
+                f"cores={len(trial.launch.cores)}",
+                f"target={trial.launch.limits.target}",
+            ),
+        }
 
-    def _run(self, tensors: Sequence[torch.Tensor], *, is_trial: bool = False) -> Any:
+    def _run(self, tensors: Sequence[torch.Tensor], *, is_trial: bool = False) -> Run:
         args, kwargs = _join(self._leaves, self._form, tensors)
-        return self._kernel.run(tuple(args), kwargs, checks=not is_trial)
+        return self._kernel.run(tuple(args), kwargs, checks=not is_trial, quiet=True)
 
-    def _compute(self, *tensors: torch.Tensor) -> Any:
-        return _as_returned(split(self._run(tensors).results)[2])
+    def compute(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Run the kernel; a warning is printed once for each line."""
+        run = self._run(tensors)
+        report_warnings(run.launch, self._reported)
+        return _as_returned(split(run.results)[2])
 
-    def _shape(self, *_tensors: torch.Tensor) -> Any:
+    def shape(self) -> Any:
+        """Return the results without elements."""
         return _as_returned([torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in self._shapes])
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Call the operator and return the kernel's results."""
-        returned = self._call(*tensors)
+        returned = self._call(*tensors, **self._constants)
         tensors = returned if isinstance(returned, tuple | list) else [returned]
         return _join(self._results, self._results_form, tensors)
+
+
+@contextmanager
+def _without_breakpoints() -> Iterator[None]:
+    """Let `breakpoint()` do nothing in a trial, whose elements are zeros."""
+    hook, sys.breakpointhook = sys.breakpointhook, lambda *_args, **_options: None
+    try:
+        yield
+    finally:
+        sys.breakpointhook = hook
+
+
+def _define(kernel: RunnableKernel, inputs: int, outputs: int, written: Sequence[int]) -> str:
+    """Define the operator of a kernel for a number of tensors and return its name."""
+    writes = "".join(f"_writes{number}" for number in written)
+    called = getattr(kernel.func, "__name__", type(kernel.func).__name__)
+    name = f"{_OTHER.sub('_', called)}.in{inputs}_out{outputs}{writes}"
+    if name not in _defined:
+        _defined.add(name)
+        parameters = [f"Tensor{f'(a{x}!)' if x in written else ''} x{x}" for x in range(inputs)]
+        constants = "str[] source, str[] captured, str[] arguments, str[] launch"
+        returned = ", ".join(["Tensor"] * outputs)
+        _library.define(f"{name}({', '.join([*parameters, '*', constants])}) -> ({returned})")
+        _library.impl(
+            name, lambda *tensors, **constants: _find(name, tensors, constants).compute(tensors), "CPU"
+        )
+        _library.impl(name, lambda *tensors, **constants: _find(name, tensors, constants).shape(), "Meta")
+    return name
+
+
+def _find(name: str, tensors: Sequence[torch.Tensor], constants: dict[str, Any]) -> KernelOperator:
+    texts = tuple((key, tuple(value)) for key, value in constants.items())
+    return _by_constants[f"{NAMESPACE}.{name}", texts, _signature(tensors)]
+
+
+def _signature(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    return tuple((str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for tensor in tensors)
 
 
 def _as_returned(tensors: list[torch.Tensor]) -> Any:
@@ -140,20 +203,23 @@ def _as_returned(tensors: list[torch.Tensor]) -> Any:
     return None if not tensors else tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
-def bind(kernel: RunnableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """Return the call of a kernel as an operator of the graph, None where no argument is a tensor of a device."""
+def call(kernel: RunnableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a kernel: as an operator where a tensor is one of a device or of a compiler that traces, else directly."""
     leaves, form, tensors = split((args, kwargs))
-    if all(tensor.device.type in _HOST for tensor in tensors):
-        return None
-    return partial(operator_for(kernel, leaves, form, tensors), tensors)
+    if all(type(tensor) in _PLAIN and tensor.device.type == "cpu" for tensor in tensors):
+        return kernel.run(args, kwargs).results
+    return operator_for(kernel, leaves, form, tensors)(tensors)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def operator_for(
     kernel: RunnableKernel, leaves: Sequence[Any], form: TreeSpec, tensors: Sequence[torch.Tensor]
 ) -> KernelOperator:
     """Return the operator of a kernel for the shapes and constants of a call; it is made once."""
-    signature = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
-    key = (kernel.func, kernel.cores, kernel.has_grid, chosen_target(), repr((leaves, form)), signature)
+    constants = tuple(map(describe, leaves))
+    key = (kernel.func, kernel.factors, chosen_target(), constants, repr(form), _signature(tensors))
     operator = _operators.get(key)
     if operator is None:
         operator = _operators[key] = KernelOperator(kernel, leaves, form, tensors)
@@ -165,8 +231,6 @@ def _leave_alone(function: Callable[..., Any]) -> None:
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
     set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001
-    function._torchdynamo_disable_msg = "NKI kernels are traced by running them"  # type: ignore[attr-defined]  # noqa: SLF001
 
 
-_leave_alone(bind)
+_leave_alone(call)

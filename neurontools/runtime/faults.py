@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from neurontools import env
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.faults.kinds import (
     ECC_UNUSABLE,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from neurontools.runtime.models import Model
 
 EXEC_TIMEOUT = "NEURON_RT_EXEC_TIMEOUT"
-NUMERICAL_VERBOSITY = "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY"
-FAIL_ON_NAN = "NEURON_FAIL_ON_NAN"
 DEFAULT_TIMEOUT_S = 600
 INF1_TIMEOUT_S = 30
 
@@ -65,10 +64,7 @@ class Faults:
         self._writer = writer
         self._log = log
         self._timeout_s = exec_timeout_s(environ, instance_type)
-        self._numerical_is_critical = (
-            environ.get(NUMERICAL_VERBOSITY, "").strip().lower() == "critical"
-            or environ.get(FAIL_ON_NAN, "").strip() == "1"
-        )
+        self._numerical_is_critical = env.numerical_errors_are_on(environ)
         self._silent_until_ns = 0
 
     def execute(self, model: Model, run: Callable[[], T]) -> tuple[T, NrtStatus, float]:

@@ -78,7 +78,7 @@ _TYPES = {
     Kind.GENERATOR: "Generator",
     Kind.TENSOR_LIST: "List[Tensor] List[Optional[Tensor]]",
     Kind.SCALAR_LIST: "List[number]",
-    Kind.LIST: "List[int] List[float] List[bool]",
+    Kind.LIST: "List[int] List[float] List[bool] List[str]",
 }
 _KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()}
 _IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}

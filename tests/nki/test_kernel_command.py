@@ -124,6 +124,46 @@ def test_an_error_is_one_line_and_a_hint(
     assert [line.partition(":")[0] for line in lines[1:]] == ["hint"]
 
 
+_FIRST_SOURCE = """\
+from neuronxcc import nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def softmax(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    e = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+    nl.store(out, e / nl.sum(e, axis=1, keepdims=True))
+    return out
+
+
+@nki.trace
+def double(x, out):
+    nl.store(out, nl.load(x) * 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "kernel", "cores", "instructions"),
+    [
+        (("softmax", "--shape", "x=128x512:bf16"), "softmax", 1, 7),
+        (("double", "--shape", "x=128x64", "--shape", "out=128x64"), "double", 1, 3),
+        (("double", "--shape", "x=128x64", "--shape", "out=128x64", "--lnc", "2"), "double", 2, 3),
+    ],
+)
+def test_kernels_of_the_first_generation_have_the_same_report(
+    tool: Tool, tmp_path: Path, words: tuple[str, ...], kernel: str, cores: int, instructions: int
+) -> None:
+    path = tmp_path / "first.py"
+    path.write_text(_FIRST_SOURCE)
+    done = tool("neuron-profile", "kernel", f"{path}::{words[0]}", *words[1:], "--target", "trn2", "--json")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert (seen["kernel"], seen["target"], len(seen["cores"])) == (kernel, "trn2", cores)
+    assert len(seen["cores"][0]["instructions"]) == instructions
+
+
 def test_what_the_device_refuses_has_file_and_line(tool: Tool, file: str) -> None:
     done = tool(
         "neuron-profile",

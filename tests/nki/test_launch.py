@@ -12,7 +12,7 @@ import pytest
 from neurontools.compat import nki
 from neurontools.compat.nki import isa as nisa
 from neurontools.compat.nki import language as nl
-from neurontools.nki.errors import KernelError
+from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.launch import Kernel, get_nc_version, run, simulate_kernel
 
 if TYPE_CHECKING:
@@ -336,3 +336,22 @@ def test_wrappers_compute() -> None:
     np.testing.assert_allclose(centred, A - A.mean(1, keepdims=True))
     np.testing.assert_array_equal(selected, np.where(A > 2.5, A, 0))
     np.testing.assert_array_equal(largest, np.broadcast_to(A.max(1, keepdims=True), A.shape))
+
+
+@pytest.mark.parametrize("variable", [{"NEURON_LOGICAL_NC_CONFIG": "1"}, {"NEURONTOOLS_RUN": "1"}])
+def test_a_launch_on_more_cores_than_a_logical_core_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: dict[str, str]
+) -> None:
+    monkeypatch.setattr("neurontools.nki.limits._machine", lambda: ("trn1", 1))
+    for name, value in variable.items():
+        monkeypatch.setenv(name, value)
+    expected = (
+        "but NEURON_LOGICAL_NC_CONFIG=1" if "NEURON_LOGICAL_NC_CONFIG" in variable else r"\(trn1\) have 1"
+    )
+    with pytest.raises(KernelUsageError, match=f"_double: a launch on 2 cores, .*{expected}"):
+        double[2](A)
+    np.testing.assert_array_equal(double[1](A), 2 * A)
+    np.testing.assert_array_equal(double(A), 2 * A)
+    np.testing.assert_array_equal(nki.simulate(double[2])(A), 2 * A)  # on the CPU
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    np.testing.assert_array_equal(double[2](A), 2 * A)

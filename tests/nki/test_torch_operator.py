@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,67 +12,94 @@ import pytest
 
 from neurontools.compat.nki import jit
 from neurontools.compat.nki import language as nl
+from neurontools.machine.launch import start
+from neurontools.machine.machine_config import StartOptions
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).with_name("kernel_in_model.py")
+WORKER = Path(__file__).with_name("kernel_worker.py")
+CHECKS = "training in_place compiled_kernel wrapped operator gradients declared_output first_generation warnings_of_each_line"
+COMPILES = "Call compiler with cmd"
+Tool = Callable[..., Any]
 
 
-def _run(device: str, program: Path, cache: Path) -> str:
-    """Return what neuron-run prints on a private trn2 machine."""
-    command = [
-        str(Path(sys.executable).with_name("neuron-run")),
-        "--instance",
-        "trn2.3xlarge",
-        "--",
-        sys.executable,
-        str(program),
-        device,
-    ]
-    environ = {**os.environ, "NEURON_COMPILE_CACHE_URL": str(cache)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+@pytest.fixture
+def machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A trn2 machine, whose target kernels have without a variable."""
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
+    start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
+    return home
 
 
+def _run(tool: Tool, python: str, device: str, factor: int, *checks: str) -> str:
+    arguments = (str(PROGRAM), device, str(factor), *checks)
+    done = tool("neuron-run", "--", python, "-W", "ignore", *arguments, timeout=280)
+    assert done.stdout.strip() == (" ".join(checks) or CHECKS), done.stdout + done.stderr
+    return str(done.stderr)
+
+
+@pytest.mark.slow
+def test_models_with_kernels_compute_as_torch_does_and_are_found_in_the_cache(tool, machine, torch_python):
+    first = _run(tool, torch_python, "xla", 3)
+    assert COMPILES in first
+    assert first.count("elements were never written") == 1  # of three executions
+    assert COMPILES not in _run(tool, torch_python, "xla", 3, "training")
+
+    assert COMPILES in _run(tool, torch_python, "xla", 4, "training")
+    why = tool("neuron-cache", "why", "--last", "--json")
+    causes = {cause["text"] for miss in json.loads(why.stdout)["misses"] for cause in miss["causes"]}
+    assert "kernel scale_and_add of kernel_in_model.py: captured value FACTOR: 3.0 -> 4.0" in causes
+
+
+@pytest.mark.slow
+def test_kernels_run_on_the_native_device(tool, machine, torch_python):
+    assert COMPILES in _run(tool, torch_python, "neuron", 3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["xla", "neuron"])
-def test_a_model_with_a_kernel_trains_as_torch_does(home: Path, tmp_path: Path, device: str) -> None:
-    del home
-    first = _run(device, PROGRAM, tmp_path / "cache")
-    assert "kernels agree" in first
-    again = _run(device, PROGRAM, tmp_path / "cache")
-    assert "kernels agree" in again
-    if device == "xla":
-        assert len(re.findall("Call compiler with cmd", first)) > 0
-        assert re.findall("Call compiler with cmd", again) == []
-        changed = tmp_path / "changed.py"
-        changed.write_text(
-            PROGRAM.read_text().replace("nl.multiply, alpha, nl.add", "nl.multiply, alpha + 0.0, nl.add")
-        )
-        assert len(re.findall("Call compiler with cmd", _run(device, changed, tmp_path / "cache"))) > 0
+def test_kernels_of_two_workers_exchange_data(tool, machine, torch_python, device):
+    torchrun = (torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    environ = {**os.environ, "PYTHON_EXEC": torch_python, "NEURON_RT_NUM_CORES": "2"}
+    if device == "neuron":
+        environ["NEURONTOOLS_DEVICE"] = "neuron"
+    done = tool("neuron-run", "--", *torchrun, str(WORKER), device, env=environ, timeout=280)
+    assert done.returncode == 0, done.stderr
+    workers = [json.loads((machine / f"rank{rank}.json").read_text()) for rank in range(2)]
+    for rank, seen in enumerate(workers):
+        assert seen == {
+            "all_reduce": 3.0,
+            "all_gather": [[1.0, 2.0]],
+            "reduce_scatter": [2, 3.0],
+            "collective_permute": 2.0 - rank,
+            "two cores": [3.0, 3.0],
+            "losses": workers[0]["losses"],
+        }
 
 
-def test_a_graph_takes_the_schedule_of_a_kernel_for_its_time() -> None:
+def test_a_graph_takes_the_schedule_of_a_kernel_for_its_time():
     import torch
 
     from neurontools.compiler.compile import KERNEL_NS, compile_graph
     from neurontools.compiler.graph import Node
     from neurontools.compiler.neff import parse
     from neurontools.machine.instances.catalogue import instance_type
-    from neurontools.nki import torch_operator
     from neurontools.nki.program import duration_ns
     from tests.compiler.graphs import graph_of, tensor
     from tests.nki.launches import launch_of, scale
 
     before = set(KERNEL_NS)
     data = torch.ones(128, 512)
-    assert torch_operator.bind(scale, (data,), {}) is None  # plain kernels run tensors of the CPU
+    assert torch.equal(scale(data), 2 * data)  # plain kernels run tensors of the CPU
+    assert set(KERNEL_NS) == before
     assert torch.equal(_as_operator(scale, data), 2 * data)
-    (operator,) = set(KERNEL_NS) - before
-    assert operator.startswith("nki.scale_")
+    ((operator, constants, tensors),) = set(KERNEL_NS) - before
+    assert operator == "nki.scale.in1_out1"
+    assert dict(constants)["arguments"] == ("x=tensor 0",)
+    assert tensors == (("float32", (128, 512)),)
     expected = round(duration_ns(launch_of(scale, data.numpy())))
-    assert KERNEL_NS[operator] == expected
-    graph = graph_of(Node(operator, (tensor(0, 128, 512),), (), (tensor(1, 128, 512),)))
+    graph = graph_of(Node(operator, (tensor(0, 128, 512),), constants, (tensor(1, 128, 512),)))
     compiled = parse(compile_graph(graph, instance_type("trn2.48xlarge").device, ["--target=trn2"], "kernel"))
     assert [op.duration_ns for op in compiled.cost.ops if op.opcode == "CUSTOM_OP"] == [expected]
 
@@ -86,7 +112,7 @@ def _as_operator(kernel: Any, *args: Any) -> Any:
     return torch_operator.operator_for(kernel, leaves, form, tensors)(tensors)
 
 
-def test_kernels_of_equal_source_differ_by_the_values_that_they_capture() -> None:
+def test_kernels_of_equal_source_differ_by_the_values_that_they_capture():
     import torch
 
     def times(factor: float) -> Any:
@@ -102,7 +128,7 @@ def test_kernels_of_equal_source_differ_by_the_values_that_they_capture() -> Non
     assert [_as_operator(times(factor), ones)[0, 0].item() for factor in (2.0, 3.0, 2.0)] == [2.0, 3.0, 2.0]
 
 
-def test_nested_arguments_and_results_keep_their_form() -> None:
+def test_nested_arguments_and_results_keep_their_form():
     import torch
 
     @jit
@@ -121,4 +147,30 @@ def test_nested_arguments_and_results_keep_their_form() -> None:
         10,
         20,
         30,
+    ]
+
+
+def test_a_trial_prints_no_elements_and_does_not_stop(capsys, monkeypatch):
+    import torch
+
+    stops: list[int] = []
+    monkeypatch.setattr("sys.breakpointhook", lambda: stops.append(1))
+
+    @jit
+    def kernel(a: Any) -> Any:
+        out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        breakpoint()  # noqa: T100
+        print("tile is", tile)  # noqa: T201
+        nl.device_print("on the device", tile)
+        nl.store(out, tile)
+        return out
+
+    _as_operator(kernel, torch.full((1, 2), 5.0))
+    lines = capsys.readouterr().out.splitlines()
+    assert stops == [1]
+    assert [line for line in lines if not line.startswith("tile is")] == [
+        "no elements yet: the kernel is traced on zeros",
+        "[[5. 5.]]",
+        "on the device [[5. 5.]]",
     ]

@@ -17,6 +17,7 @@ from neurontools.cache.graph_facts import GraphFacts, OperatorCall, has_backward
 from neurontools.cache.why.compare import Subject, changed_constants, is_collective
 from neurontools.cache.why.diff import CASTS, Aspect
 from neurontools.cache.why.diff_text import at_source, shorten_constant
+from neurontools.cache.why.kernels import describe_changed_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,6 +51,7 @@ class CauseName(StrEnum):
     DTYPE = "data type changed"
     MODE = "dropout or batch norm differs"
     OPTIMIZER = "first step of the optimizer"
+    KERNEL = "kernel changed"
     CODE = "computation changed"
     REMOVED = "entry was removed"
     CACHE = "cache not used"
@@ -73,6 +75,8 @@ _ADVICE = {
     "look for a Python number or a new tensor of the default type",
     CauseName.MODE: "one compile for model.train() and one for model.eval() are normal; switch between them outside of a step",
     CauseName.OPTIMIZER: "two compiles, one for the first step and one for the rest, are normal",
+    CauseName.KERNEL: "a kernel is part of the graph: change its source, its constants and what it captures between runs only, "
+    "and pass what varies as a tensor",
     CauseName.CODE: "a different computation needs its own compile; the differences show what changed",
     CauseName.REMOVED: "'neuron-cache pin' keeps an entry; a cache in /tmp or in a container is gone after a restart",
     CauseName.CACHE: "use one writable cache for all runs (NEURON_COMPILE_CACHE_URL, or --cache_dir of NEURON_CC_FLAGS, "
@@ -142,6 +146,7 @@ def _graph_causes(comparison: EntryComparison, diff: GraphDiff, *, same_run: boo
         _value_read(diff)
         or (_cut_moved(diff) if same_run else None)
         or _mode_changed(diff)
+        or _kernel_changed(diff)
         or _dtype_changed(diff)
         or _optimizer_state(diff)
         or _scalar_changed(diff)
@@ -219,6 +224,11 @@ def _part_at(diff: GraphDiff, operations: Sequence[OperatorCall]) -> bool:
         return False
     first = diff.new.operations[step.new] if step.new >= 0 else diff.old.operations[step.old]
     return any(each is first or (each.source and each.source == first.source) for each in operations)
+
+
+def _kernel_changed(diff: GraphDiff) -> Cause | None:
+    text = describe_changed_kernel(diff)
+    return make_cause(CauseName.KERNEL, text) if text else None
 
 
 def _dtype_changed(diff: GraphDiff) -> Cause | None:

@@ -63,11 +63,18 @@ def nki_op(
 ) -> Any:
     """Register a function that calls NKI kernels as an operator: a `torch.library.custom_op`, or a decorator for one.
 
-    It can be given fake tensors and gradients.
+    For the shapes of its results torch.compile runs the function on fake tensors, unless `register_fake` of the
+    operator gives another one. `register_autograd` gives it a gradient.
 
     Source: AWS Neuron documentation, "About Neuron Kernel Interface (NKI)".
     """
-    return torch.library.custom_op(name, function, mutates_args=mutates_args)
+
+    def register(function: Callable[..., Any]) -> Any:
+        operator = torch.library.custom_op(name, function, mutates_args=mutates_args)
+        operator.register_fake(function)
+        return operator
+
+    return register if function is None else register(function)
 
 
 def wrap_nki(kernel: Callable[..., Any]) -> Any:
@@ -86,7 +93,7 @@ def __getattr__(name: str) -> Any:
     if name == "nki":
         return import_module("nki")
     if name == "nki_jit":  # until release 2.24
-        return import_module("neuronxcc.nki").jit
+        return import_module("neuronxcc.nki").trace
     if is_active() and hasattr(torch.neuron, name):
         return getattr(torch.neuron, name)
     return stand_in(__name__, name) or missing_name(__name__, name)

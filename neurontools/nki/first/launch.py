@@ -24,10 +24,19 @@ from neurontools.nki.errors import KernelUsageError
 from neurontools.nki.first import execution
 from neurontools.nki.first import language as first_language
 from neurontools.nki.first.blocks import BlockTensor
-from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
+from neurontools.nki.first.loops import GridDim, as_grid_dim, core_of
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
-from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings, warnings_of_failures
+from neurontools.nki.launch import (
+    Arguments,
+    Run,
+    call,
+    core_count,
+    numbered,
+    numeric_context,
+    report_warnings,
+    warnings_of_failures,
+)
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.locations import user_location
 from neurontools.nki.tensor import NkiTensor
@@ -35,9 +44,11 @@ from neurontools.nki.tensor import NkiTensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.nki.launch import GridFactors
     from neurontools.nki.memory import Allocation
 
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace", "profile")
+_OF_FRAMEWORKS = frozenset({"auto", "jax", "torchxla", "trace"})
 DEFAULT_TARGET = "trn2"
 """The newest target of release 2.26 whose documents are complete."""
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
@@ -62,6 +73,7 @@ class EagerKernel:
         mode: what a call does.
         grid: the launch grid.
         options: options of the decorator.
+        number: its number in `neurontools.nki.launch.kernels`.
     """
 
     def __init__(
@@ -70,6 +82,7 @@ class EagerKernel:
         mode: str = "auto",
         grid: tuple[GridDim, ...] = (),
         options: dict[str, Any] | None = None,
+        number: int = -1,
     ) -> None:
         functools.update_wrapper(self, function)
         # pytest would unwrap kernels whose names start with `test` and call them.
@@ -80,19 +93,33 @@ class EagerKernel:
         self.mode = mode
         self.grid = grid
         self.options = dict(options or {})
+        self.number = number
+
+    @property
+    def factors(self) -> GridFactors:
+        """The factors of each dimension of the launch grid."""
+        return tuple([dim.factors for dim in self.grid])
+
+    def on_grid(self, factors: GridFactors) -> EagerKernel:
+        """Return the kernel on a launch grid."""
+        dims = tuple([GridDim(*dim) for dim in factors])
+        return type(self)(self.func, self.mode, dims, self.options, self.number)
+
+    def run(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True, quiet: bool = False
+    ) -> Run:
+        """Run the kernel on arrays and return what happened."""
+        return run(self, args, kwargs, checks=checks, quiet=quiet)
 
     def __getitem__(self, grid: Any) -> EagerKernel:
-        dims = tuple(as_grid_dim(dim) for dim in (grid if isinstance(grid, tuple | list) else (grid,)))
-        if core_count(dims) > _MOST_CORES:
+        dims = grid if isinstance(grid, tuple | list) else (grid,)
+        factors = tuple([as_grid_dim(dim).factors for dim in dims])
+        if core_count(factors) > _MOST_CORES:
             raise KernelUsageError(
                 f"{user_location()}: {self.__name__}: a grid is distributed to at most {_MOST_CORES} cores, "
-                f"not {core_count(dims)}"
+                f"not {core_count(factors)}"
             )
-        return type(self)(self.func, self.mode, dims, self.options)
-
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, quiet: bool = False) -> Run:
-        """Run the kernel on arrays and return what happened; `quiet` leaves warnings to the caller."""
-        return run(self, args, kwargs, quiet=quiet)
+        return self.on_grid(factors)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; within another kernel it is a plain function."""
@@ -105,6 +132,8 @@ class EagerKernel:
                     "call it without a grid",
                 )
             return self.func(*args, **kwargs)
+        if self.mode in _OF_FRAMEWORKS:
+            return call(self, args, kwargs)
         return self.finished(run(self, args, kwargs))
 
     def finished(self, done: Run) -> Any:
@@ -179,7 +208,7 @@ def _decorate(func: Any, mode: str, options: dict[str, Any]) -> Any:
         )
     grid = func.grid if isinstance(func, EagerKernel) else ()
     kind = MeasuredKernel if mode == "benchmark" else EagerKernel
-    return kind(func.func if isinstance(func, EagerKernel) else func, mode, grid, options)
+    return numbered(kind(func.func if isinstance(func, EagerKernel) else func, mode, grid, options))
 
 
 def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
@@ -271,6 +300,7 @@ def run(
     kwargs: dict[str, Any],
     *,
     simulates: bool = False,
+    checks: bool = True,
     quiet: bool = False,
 ) -> Run:
     """Run a kernel on arrays, the programs of its grid one after another.
@@ -280,6 +310,7 @@ def run(
         args: its arguments.
         kwargs: those by name.
         simulates: whether types that numpy lacks stay in float32, as in the vendor's simulator.
+        checks: whether suspicious behaviour is looked for; wrong behaviour is an error in any case.
         quiet: whether warnings are left to the caller.
 
     Raises:
@@ -290,17 +321,23 @@ def run(
         diagnosed(kernel.func, first=True),
         wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext(),
     ):
-        return _run(kernel, args, kwargs, quiet=quiet)
+        return _run(kernel, args, kwargs, checks=checks, quiet=quiet)
 
 
-def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, quiet: bool) -> Run:
+def _run(
+    kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool, quiet: bool
+) -> Run:
     asked = kernel.options.get("platform_target")
     is_named = bool(os.environ.get(TARGET_VARIABLE, "").strip())
     target = asked if asked and not is_named else chosen_target(DEFAULT_TARGET)
     launch = Launch(
-        kernel.__name__, limits_of(target), tuple(dim.size for dim in kernel.grid), first_generation=True
+        kernel.__name__,
+        limits_of(target),
+        tuple(dim.size for dim in kernel.grid),
+        first_generation=True,
+        checks=checks,
     )
-    launch.cores = [Core(launch, (), number) for number in range(core_count(kernel.grid))]
+    launch.cores = [Core(launch, (), number) for number in range(core_count(kernel.factors))]
     for core in launch.cores:
         core.language = _Language
     arguments = _FirstArguments(launch, kernel.func)

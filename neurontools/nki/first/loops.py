@@ -188,11 +188,6 @@ def as_grid_dim(value: Any) -> GridDim:
     return GridDim((size, False))
 
 
-def core_count(dims: Sequence[GridDim]) -> int:
-    """Return the physical cores that a grid is distributed to."""
-    return prod(size for dim in dims for size, is_core in dim.factors if is_core)
-
-
 def core_of(dims: Sequence[GridDim], program: Sequence[int]) -> int:
     """Return the physical core of a program of a grid."""
     core = 0

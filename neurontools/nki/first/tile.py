@@ -121,7 +121,7 @@ class Tile:
         return self.operand.on_chip
 
     def __repr__(self) -> str:
-        return f"{self.operand.dtype} {self.operand.storage.allocation.label}{list(self.shape)}"
+        return repr(self.operand)
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from neurontools.compiler.graph_nodes import contiguous_strides
-from neurontools.nki.context import ElementAccess, fail
+from neurontools.nki.context import ElementAccess, fail, note_read, note_write
 from neurontools.nki.dtypes import cast
 from neurontools.nki.first.index import Index
 from neurontools.nki.locations import user_location
@@ -26,7 +26,7 @@ class TileView(NkiTensor):
     def read(self, operand: str = "") -> np.ndarray:
         """Return the elements."""
         del operand
-        return self.array()
+        return note_read(self.array())
 
 
 class Gathered(TileView):
@@ -66,6 +66,7 @@ class Gathered(TileView):
             elements, values = elements[self.selected], values[self.selected]
         flat[elements] = values
         storage = self.storage
+        note_write(storage.allocation, flat[elements])
         if not storage.is_complete:
             storage.flags()[elements] = True
 

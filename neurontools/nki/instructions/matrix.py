@@ -8,7 +8,7 @@ import numpy as np
 
 from neurontools.nki.constants import engine as engines
 from neurontools.nki.constants import matmul_perf_mode
-from neurontools.nki.context import Record, running
+from neurontools.nki.context import Record, note_read, running
 from neurontools.nki.dtypes import packed_element, round_tf32, to_float32
 from neurontools.nki.instructions.operands import (
     GENERATION_3,
@@ -263,6 +263,8 @@ def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumul
     if written is False:
         dst.write(product)
         return
+    if written is True:
+        note_read(before)
     product = product.reshape(before.shape)
     total = to_float32(before) + product
     dst.write(total if written is True else np.where(written, total, product))

@@ -317,7 +317,7 @@ class Communicator(WorkerRoster):
         self.messages.finish(_FINISH_S)
 
     def group(self, ranks: Ranks, mark: str = "") -> WorkerGroup:
-        """Return the group of these ranks, which include this worker; `mark` is empty or `OF_HOST`."""
+        """Return the group of these ranks, which include this worker; a `mark`, such as `OF_HOST`, has an order of its own."""
         with self._lock:
             found = self._groups.get((ranks, mark))
             if found is None:
