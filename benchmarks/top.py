@@ -22,7 +22,7 @@ from benchmarks.wide import CORES, wide_machine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SETTLE_S, SECONDS = in_short_form((3.0, 20.0), (0.1, 0.5))
+SETTLE_S, SECONDS = in_short_form((3.0, 20.0), (0.1, 0.2))
 BIN = Path(sys.executable).parent
 
 # The way of tools that redraw tables four times a second with rich.
