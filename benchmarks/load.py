@@ -107,8 +107,8 @@ def _measured(daemon: int) -> tuple[float, float]:
         before = client.snapshot()
         share = cpu_share(daemon, SECONDS)
         after = client.snapshot()
-    done = dict(after.lifetime)["executions"] - dict(before.lifetime)["executions"]
-    return done / (1e-9 * (after.taken_ns - before.taken_ns)), share
+    start, end = (dict(snapshot.lifetime).get("executions", 0) for snapshot in (before, after))
+    return (end - start) / (1e-9 * (after.taken_ns - before.taken_ns)), share
 
 
 if __name__ == "__main__":
