@@ -11,12 +11,10 @@ import time
 from pathlib import Path
 from statistics import median
 
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 
-ENTRIES = 100_000
-ROUNDS = 3
-HITS = 300
-OPERATORS = 5_000
+ENTRIES, OPERATORS = in_short_form((100_000, 5_000), (10, 20))
+SETTLE_S, ROUNDS, HITS = in_short_form((3, 3, 300), (0, 1, 1))
 _TOOL = str(Path(sys.executable).parent / "neuron-cache")
 _LOAD_JSON = "import json, sys; [json.loads(line) for name in sys.argv[1:] for line in open(name, 'rb')]"
 _FILES = (
@@ -37,7 +35,7 @@ def _big_root(folder: str) -> list[BenchmarkRow]:
     root = f"{folder}/root"
     environ = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "XDG_CACHE_HOME": f"{folder}/cache"}
     directory = make_root(root, ENTRIES)
-    time.sleep(3)  # so long a directory must have been left alone before the index believes its mtime
+    time.sleep(SETTLE_S)  # so long a directory must have been left alone before the index believes its mtime
     find = _least(["find", root, "-printf", "%s %p\\n"], environ)
     stats = _least([_TOOL, "stats", "--cache-dir", root], environ)
     listing = [_TOOL, "ls", "--limit", "50", "--cache-dir", root]

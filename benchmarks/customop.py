@@ -22,16 +22,16 @@ from unittest import mock
 
 from benchmarks.neuron_ls import empty_script
 from benchmarks.processes import run_ms
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SAMPLES = Path(__file__).parents[1] / "fixtures" / "customops"
 STYLES = ("relu_element", "relu_tcm", "relu_multicore")
-SMALL, LARGE = (4, 4), (4096, 4096)
-CALLS, ROUNDS = 2000, 9
-COLD_BUILDS, UNCHANGED_BUILDS = 3, 9
+SMALL, LARGE = (4, 4), in_short_form((4096, 4096), (64, 64))
+CALLS, ROUNDS = in_short_form((2000, 9), (1, 1))
+COLD_BUILDS, UNCHANGED_BUILDS = in_short_form((3, 9), (1, 1))
 FLOOR = "an operator in Python that does nothing"
 TIMES_FLOOR = 15.0
 TIMES_RELU = 1.2

@@ -19,11 +19,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 
-_EVENTS = 1_000_000
+_EVENTS = in_short_form(1_000_000, 1000)
 _MANY_EVENTS = 10 * _EVENTS
-_ROUNDS = 3
+_ROUNDS = in_short_form(3, 1)
 _BLOCK = 10_000
 _SAMPLE_S = 0.05
 _OPERATORS, _KERNELS = 300, 100

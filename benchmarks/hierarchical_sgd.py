@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.collectives.fabric import find_fabric
 from neurontools.collectives.model import Workload, timed
 from neurontools.collectives.operations import Operation
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SOURCE = "https://pytorch.org/blog/straggler-mitigation/"
 INSTANCE = "trn1.32xlarge"
-STEPS, STEP_S, STALL_S, SEED = 1000, 0.055, 1.0, 0
+STEPS, STEP_S, STALL_S, SEED = in_short_form(1000, 8), 0.055, 1.0, 0
 MODEL_BYTES = 45_000_000
 TOLERANCE = 0.25
 Levels = dict[int, int]

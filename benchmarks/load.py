@@ -11,16 +11,16 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING
 
 from benchmarks.machine import cpu_share, running_machine
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-PROCESSES = 8
+PROCESSES = in_short_form(8, 1)
 UPDATES_S = 100_000
-SECONDS = 15
+SETTLE_S, SECONDS = in_short_form((2, 15), (0, 0.1))
 
 # Executions in bursts a hundred times a second; what a burst lacked the next one makes up for.
 WRITER = """
@@ -58,7 +58,7 @@ def main() -> list[BenchmarkRow]:
         executing(environ, UPDATES_S) as cores,
         child([sys.executable, "-P", "-c", WATCHER], environ),
     ):
-        time.sleep(2)
+        time.sleep(SETTLE_S)
         rate, share = _measured(launch.list_machines()[0].pid)
     what = f"{PROCESSES} processes, {cores} cores, watched once a second"
     return [
@@ -107,8 +107,8 @@ def _measured(daemon: int) -> tuple[float, float]:
         before = client.snapshot()
         share = cpu_share(daemon, SECONDS)
         after = client.snapshot()
-    done = dict(after.lifetime)["executions"] - dict(before.lifetime)["executions"]
-    return done / (1e-9 * (after.taken_ns - before.taken_ns)), share
+    start, end = (dict(snapshot.lifetime).get("executions", 0) for snapshot in (before, after))
+    return (end - start) / (1e-9 * (after.taken_ns - before.taken_ns)), share
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from unittest import mock
 
 import psutil
 
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.machine import launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-IDLE_SECONDS = 20
+IDLE_SECONDS = in_short_form(20, 0.1)
 
 
 def main() -> list[BenchmarkRow]:

@@ -11,13 +11,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.machine import running_machine
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLOCKS = 15
-STEPS = 150
+WARM_UP, BLOCKS, STEPS = in_short_form((30, 15, 150), (1, 1, 1))
 # The checkout comes last, so that the installed package is what is measured.
 _CHILD = f"""
 import json, sys
@@ -55,7 +54,7 @@ def measure() -> dict[str, Any]:
     api.activate()
     torch.set_num_threads(1)
     on_cpu, on_device = _trainer("cpu"), _trainer("xla")
-    for _ in range(30):
+    for _ in range(WARM_UP):
         losses = on_cpu(), on_device()
     cpu_s, device_s = [], []
     for _ in range(BLOCKS):

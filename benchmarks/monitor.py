@@ -11,11 +11,11 @@ from statistics import median
 
 from benchmarks.load import PROCESSES, child, executing
 from benchmarks.machine import cpu_share, running_machine
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 
-SECONDS = 20
+SECONDS = in_short_form(20, 2.5)
 REPORTS = 2
-ROUNDS = 101
+ROUNDS = in_short_form(101, 1)
 JSON_LIMIT = 5.0
 EXECUTIONS_S = 10_000
 GROUPS = {

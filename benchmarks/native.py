@@ -17,12 +17,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.machine import running_machine
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLOCKS = 21
+BLOCKS = in_short_form(21, 1)
 WAYS = {
     "xla": "lazy",
     "eager": "eager",
@@ -31,7 +31,7 @@ WAYS = {
     "function": "compiled as one function",
 }
 _EAGER_BUDGETS = {"mlp": 0.5, "cnn": 0.8, "gpt": 0.95}
-_WARM_UP = 8
+_WARM_UP = in_short_form(8, 1)
 # The checkout comes last, so that the installed package is what is measured.
 _CHILD = f"""
 import sys

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.engine_model.training import decoder_training
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.compiler.archive import unpack_files
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines.cost import GraphCost
@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Graph, View
 
-_ROUNDS = 7
-_GPT = {"layers": 27, "width": 768, "heads": 12, "vocabulary": 50257, "batch": 4, "length": 128}
+_ROUNDS = in_short_form(7, 1)
+_GPT = {
+    "layers": in_short_form(27, 1),
+    "width": 768,
+    "heads": 12,
+    "vocabulary": 50257,
+    "batch": 4,
+    "length": 128,
+}
 
 
 def main() -> list[BenchmarkRow]:

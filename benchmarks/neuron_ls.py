@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import own_directories, running_machine
 from benchmarks.processes import run_ms, time_in_turn
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools import env
 from neurontools.machine import launch
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME = "neurontools_empty_script"
-COLD_ROUNDS = 11
+ROUNDS, COLD_ROUNDS = in_short_form((40, 11), (1, 1))
 
 
 def main() -> list[BenchmarkRow]:
@@ -37,7 +37,7 @@ def main() -> list[BenchmarkRow]:
             [str(bin_dir / "neuron-ls")],
             [str(bin_dir / "neuron-ls"), "-j"],
         ]
-        script, python, text, json = time_in_turn(commands, 40, environ)
+        script, python, text, json = time_in_turn(commands, ROUNDS, environ)
     cold_ms = _cold_ms(commands[2])
     return [
         BenchmarkRow.at_most("neuron-ls / empty console script", text.median_ms / script.median_ms, "x", 1.2),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.engine_model.training import decoder_training
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
@@ -28,8 +28,9 @@ from neurontools.runtime.host_activity import add_observer, report_allocation
 if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace
 
-_EVENTS = (10_000_000, 30_000_000)
-_EXECUTIONS, _ROUNDS, _FRAMES, _COLUMNS = 20_000, 9, 200, 160
+_EVENTS = in_short_form((10_000_000, 30_000_000), (1_000_000, 3_000_000))
+_EXECUTIONS, _ROUNDS, _READINGS, _FRAMES = in_short_form((20_000, 9, 3, 200), (10, 1, 1, 2))
+_COLUMNS = 160
 _GPT = {"layers": 2, "width": 768, "heads": 12, "vocabulary": 50257, "batch": 4, "length": 128}
 
 
@@ -120,7 +121,7 @@ def _write(path: str, model: _Model, executions: int) -> None:
 def _reading(path: str, events: int) -> list[BenchmarkRow]:
     size = sum(entry.stat().st_size for entry in os.scandir(next(os.scandir(path)).path))
     name = f"{events // 1_000_000} million events"
-    cpu_s, peak_mib = min(_top(path) for _ in range(3))
+    cpu_s, peak_mib = min(_top(path) for _ in range(_READINGS))
     trace = load(path)
     p50, p95 = _frames(trace)
     small = events <= _EVENTS[0]

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
 from neurontools.machine.devices import Layout
 from neurontools.machine.events import Adopt, Process
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import InstanceType
 
 DEVICES, CORES, PROCESSES = 64, 512, 1000
-WARMING_UP, ROUNDS = 5, 101
+WARMING_UP, ROUNDS = in_short_form((5, 101), (0, 1))
 CPU = "process CPU time, median"
 READ_LIMIT = 6.0
 _CORE = struct.Struct(f"{CORE_BYTES // 8}q")

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.machine import running_machine
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.machine.client import Client
 from neurontools.machine.pages.layout import CORE_BYTES
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
@@ -27,6 +27,7 @@ CORES = (0, 1)
 _CORE = struct.Struct(f"{CORE_BYTES // 8}q")
 _COUNTERS = tuple(range(CORE_BYTES // 8))
 _MEMORY = mmap.mmap(-1, CORE_BYTES)
+CALLS, SLOW_CALLS, BLOCKS = in_short_form((5000, 500, 21), (1, 1, 1))
 BUDGET = 2.5
 """Telemetry of an execution, in times of a bare loop that packs as many bytes into memory."""
 
@@ -67,7 +68,7 @@ def _page_rows() -> list[BenchmarkRow]:
             ),
             BenchmarkRow.info("asking whether a page changed", per_call_ns(reader.changed), "ns"),
             BenchmarkRow.info(
-                f"reading a page of {len(CORES)} cores", per_call_ns(lambda: read(0), 500), "ns"
+                f"reading a page of {len(CORES)} cores", per_call_ns(lambda: read(0), SLOW_CALLS), "ns"
             ),
         ]
         writer.close()
@@ -102,7 +103,7 @@ def _runtime_rows() -> list[BenchmarkRow]:
 def _fault_row(runtime: Runtime, model: Model) -> BenchmarkRow:
     with Client.connect(runtime.machine) as client:
         client.inject("slow-core", core=runtime.cores[0], factor=1.0)
-        taken_ns = per_call_ns(lambda: runtime.execute(model, _nothing), 500)
+        taken_ns = per_call_ns(lambda: runtime.execute(model, _nothing), SLOW_CALLS)
         client.clear_faults()
     return BenchmarkRow.info("the same while a fault is armed, which asks the daemon", taken_ns, "ns")
 
@@ -112,7 +113,7 @@ def _tensor(runtime: Runtime) -> None:
     runtime.free(0, 4096)
 
 
-def per_call_ns(body: Callable[[], object], calls: int = 5000, blocks: int = 21) -> float:
+def per_call_ns(body: Callable[[], object], calls: int = CALLS, blocks: int = BLOCKS) -> float:
     """Return the CPU time of a call, median over blocks, the empty loop taken off."""
     return statistics.median(_block_ns(body, calls) for _ in range(blocks)) - statistics.median(
         _block_ns(_nothing, calls) for _ in range(blocks)

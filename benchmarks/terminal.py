@@ -108,7 +108,7 @@ def terminal(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[Ter
 
 
 def cost(
-    command: Sequence[str], environ: Mapping[str, str], shown: bytes, seconds: float, settle_s: float = 3.0
+    command: Sequence[str], environ: Mapping[str, str], shown: bytes, seconds: float, settle_s: float
 ) -> Cost:
     """Run a program on a terminal and measure it.
 

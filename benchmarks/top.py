@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.peers import nvml_stub
-from benchmarks.report import BenchmarkRow
+from benchmarks.report import BenchmarkRow, in_short_form
 from benchmarks.terminal import Cost, cost, terminal
 from benchmarks.wide import CORES, wide_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SECONDS = 20.0
+SETTLE_S, SECONDS = in_short_form((3.0, 20.0), (0.1, 0.2))
 BIN = Path(sys.executable).parent
 
 # The way of tools that redraw tables four times a second with rich.
@@ -52,7 +52,7 @@ class Bare(App):
         yield Label("bare label")
 Bare().run()
 """
-STARTS = 9
+STARTS = in_short_form(9, 1)
 _RATES = re.compile(rb"avg [1-9]")
 
 
@@ -82,12 +82,12 @@ def main(seconds: float = SECONDS) -> list[BenchmarkRow]:
     with nvml_stub() as library_dir, wide_machine(busy=True) as environ:
         _set_btop(environ)
         starts = _starts(environ)
-        every_second = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
-        ten_a_second = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds)
+        every_second = cost(_neuron_top("1"), environ, b"neuron-top", seconds, SETTLE_S)
+        ten_a_second = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds, SETTLE_S)
         peers = [row for peer in PEERS for row in _peer(peer, environ, library_dir, seconds)]
-        live = cost((sys.executable, "-c", RICH_LIVE), environ, b"device 15", seconds)
+        live = cost((sys.executable, "-c", RICH_LIVE), environ, b"device 15", seconds, SETTLE_S)
     with wide_machine(busy=False) as environ:
-        idle = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
+        idle = cost(_neuron_top("1"), environ, b"neuron-top", seconds, SETTLE_S)
     what, rich = f"neuron-top, {CORES} changing cores", "rich Live"
     note = f"of one CPU, over {seconds:.0f} s; {every_second.written_bytes_s / 1024:.0f} KiB/s written"
     still, bare = f"neuron-top, {CORES} idle cores, 1 Hz", "Textual app with one label"
@@ -159,7 +159,7 @@ def _peer(
         return [BenchmarkRow.missing(peer.name, "no C compiler for the stub")]
     stubbed = {"LD_LIBRARY_PATH": library_dir} if peer.needs_stub and library_dir else {}
     try:
-        measured = cost((path, *peer.command[1:]), {**environ, **stubbed}, peer.shown, seconds)
+        measured = cost((path, *peer.command[1:]), {**environ, **stubbed}, peer.shown, seconds, SETTLE_S)
     except RuntimeError as error:
         return [BenchmarkRow.missing(peer.name, str(error)[:80])]
     return _info(peer.name, measured, peer.note)

@@ -21,12 +21,13 @@ from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+from benchmarks.report import in_short_form
 from benchmarks.training_models import MODELS, Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLOCKS = 9
+WARM_UP, BLOCKS = in_short_form((5, 9), (1, 1))
 WAYS = ("eager", "device", "gloo", "workers")
 
 
@@ -72,7 +73,7 @@ if __name__ == "__main__":
     found: dict[str, Any] = {}
     for make in MODELS.values():
         steps = {way: trainer(make, way) for way in WAYS}
-        for _ in range(5):
+        for _ in range(WARM_UP):
             losses = {way: step().item() for way, step in steps.items()}
         blocks = [{way: measure(step, make()[3]) for way, step in steps.items()} for _ in range(BLOCKS)]
         found[make.__name__] = {"blocks": blocks, "equal": len(set(losses.values())) == 1}

@@ -15,7 +15,7 @@ import pytest
 from neurontools.commands.cache import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import Tool
@@ -282,12 +282,12 @@ SITUATIONS = {
     "an entry that was removed": Situation(
         (Run(TRAIN), Run(TRAIN)),
         ("entry was removed",),
-        between=lambda home: main(["rm", "--all", "-y", "--grace", "0s"]),
+        between=lambda _: main(["rm", "--all", "-y", "--grace", "0s"]),
     ),
     "a deleted cache": Situation(
         (Run(TRAIN), Run(TRAIN)),
         ("entry was removed",),
-        between=lambda home: shutil.rmtree(home / "compile-cache"),
+        between=lambda directory: shutil.rmtree(directory / "compile-cache"),
     ),
     "a copied script and a copied cache": Situation(
         (Run(TRAIN), Run(edited("[8] * 4", "[16] * 4"), directory="two")),
@@ -325,6 +325,45 @@ SITUATIONS = {
 }
 
 
+class FirstRun:
+    """The run of `TRAIN` with which most situations begin: the first one is kept, and copied for the others.
+
+    All situations have the same directory, because the cache and what is known of it have paths.
+    """
+
+    _is_of_machine = staticmethod(shutil.ignore_patterns("default"))
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "situation"
+        self._cache, self._kept = self.directory / "compile-cache", directory / "kept"
+
+    def keep(self, home: Path) -> None:
+        shutil.copytree(self._cache, self._kept / "cache")
+        shutil.copytree(home / "run" / "state", self._kept / "state", ignore=self._is_of_machine)
+
+    def repeat(self, home: Path) -> bool:
+        if self._kept.exists():
+            shutil.copytree(self._kept / "cache", self._cache)
+            (home / "run").mkdir(mode=0o700)
+            shutil.copytree(self._kept / "state", home / "run" / "state")
+        return self._kept.exists()
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    return FirstRun(tmp_path_factory.mktemp("situations"))
+
+
+@pytest.fixture
+def directory(first_run: FirstRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of the situations, empty."""
+    first_run.directory.mkdir()
+    monkeypatch.chdir(first_run.directory)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(first_run.directory / "compile-cache"))
+    yield first_run.directory
+    shutil.rmtree(first_run.directory)
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -333,17 +372,24 @@ def test_the_cause_is_right(
     tool: Tool,
     torch_python: str,
     home: Path,
+    directory: Path,
+    first_run: FirstRun,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     situation = SITUATIONS[name]
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
-    live = ""
-    for number, run in enumerate(situation.runs):
-        if number == len(situation.runs) - 1 and situation.between is not None:
-            situation.between(home)
-            capsys.readouterr()
-        live = started(run, tool, torch_python, home)
+    *before, last = situation.runs
+    for run in before:
+        if run != Run(TRAIN):
+            started(run, tool, torch_python, directory)
+        elif not first_run.repeat(home):
+            started(run, tool, torch_python, directory)
+            first_run.keep(home)
+    if situation.between is not None:
+        situation.between(directory)
+        capsys.readouterr()
+    live = started(last, tool, torch_python, directory)
     main(["why"])
     shown = " ".join(capsys.readouterr().out.split()).replace("one/", "").replace("two/", "")
     position = 0
@@ -354,15 +400,15 @@ def test_the_cause_is_right(
     assert "likely" not in shown + live
 
 
-def started(run: Run, tool: Tool, python: str, home: Path) -> str:
+def started(run: Run, tool: Tool, python: str, directory: Path) -> str:
     """Run a program, and return its explanations."""
-    (home / run.directory).mkdir(exist_ok=True)
-    path = home / run.directory / run.file
+    path = directory / run.directory / run.file
+    path.parent.mkdir(exist_ok=True)
     path.write_text(run.source)
     program = ["-c", run.source] if run.inline else [str(path)]
     command = [python, *program]
     if run.workers > 1:
         command = [python, "-m", "torch.distributed.run", f"--nproc_per_node={run.workers}", *program]
-    done = tool("neuron-run", "--explain", "--", *command, env=os.environ | run.env)
+    done = tool("neuron-run", "--explain", "--", *command, env=os.environ | {"PYTHON_EXEC": python} | run.env)
     assert done.returncode == 0, done.stderr
     return done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.advice import main as advice
+from benchmarks.anchors import main as anchors
 from benchmarks.engine_model.judge import TARGETS, mean_error, of_half, verdicts, worst
 from benchmarks.report import table
 from neurontools.compiler.engines.modelled_core import read_costs
@@ -35,6 +36,12 @@ def test_short_and_long_executions_are_neither_all_too_fast_nor_all_too_slow() -
 
 def test_advice_has_the_sign_that_the_hardware_gives_it() -> None:
     rows = advice()
+    assert all(row.ok for row in rows), table(rows)
+
+
+def test_the_benchmark_of_anchors_has_a_row_of_each_figure_and_both_errors_of_each_half() -> None:
+    rows = anchors()
+    assert len(rows) == len(verdicts()) + 2 * len(TARGETS)
     assert all(row.ok for row in rows), table(rows)
 
 
