@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.engines.cost import GraphCost
+    from neurontools.compiler.engines.kernel_program import CustomWork, KernelProgram
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.options import CompileOptions
     from neurontools.machine.instances.catalogue import DeviceType
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILD_VERSION",
     "COMPILER_VERSION",
-    "KERNEL_NS",
+    "KERNELS",
     "CompileError",
     "check_and_estimate",
     "compile_graph",
 ]
 
-KERNEL_NS: dict[str, int] = {}
-"""Modelled times of the kernels (NKI) of this process, by their operators in graphs; of others the bytes are counted."""
+KERNELS: dict[str, KernelProgram] = {}
+"""The kernels (NKI) of this process, by their operators in graphs; of others the bytes are counted."""
 
 
 def compile_graph(
@@ -49,9 +50,9 @@ def compile_graph(
     Raises:
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
     """
-    calls = {number: KERNEL_NS[node.op] for number, node in enumerate(graph.nodes) if node.op in KERNEL_NS}
-    calls.update(call for library in libraries for call in library.call_ns)
-    options, cost = check_and_estimate(graph, device, flags, calls)
+    kernels = {number: KERNELS[node.op] for number, node in enumerate(graph.nodes) if node.op in KERNELS}
+    times = dict(call for library in libraries for call in library.call_ns)
+    options, cost = check_and_estimate(graph, device, flags, kernels | times)
     return pack(
         graph,
         cost,
@@ -59,12 +60,13 @@ def compile_graph(
         build_version=BUILD_VERSION,
         flags=flags,
         libraries=libraries,
+        kernels=kernels,
         lnc=options.lnc,
     )
 
 
 def check_and_estimate(
-    graph: Graph, device: DeviceType, flags: Sequence[str], custom_ns: Mapping[int, int]
+    graph: Graph, device: DeviceType, flags: Sequence[str], custom: Mapping[int, CustomWork]
 ) -> tuple[CompileOptions, GraphCost]:
     """Return the options in some flags, and the modelled schedule of a graph that the compiler accepts.
 
@@ -72,7 +74,7 @@ def check_and_estimate(
         graph: the graph.
         device: its limits, engines and rates apply.
         flags: compiler flags, without those of the wrapper.
-        custom_ns: times of the calls of custom operators by their positions.
+        custom: what calls of custom operators do, by their positions.
 
     Raises:
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
@@ -83,6 +85,6 @@ def check_and_estimate(
         if error is not None:
             raise error
     check_memory(graph, device, options.lnc)
-    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=custom_ns)
+    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom=custom)
     check_instructions(graph, cost.total_ns)
     return options, cost

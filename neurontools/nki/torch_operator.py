@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from neurontools.compiler.compile import KERNEL_NS
+from neurontools.compiler.compile import KERNELS
+from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.nki.limits import chosen_target
-from neurontools.nki.program import duration_ns
+from neurontools.nki.program import slowest_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-NAMESPACE = "nki"
 _HOST = frozenset({"cpu", "meta"})
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operators: dict[Any, KernelOperator] = {}
@@ -96,8 +96,8 @@ class KernelOperator:
             _library.impl(name, self._shape, "Meta")
             _defined.add(name)
         self._call = getattr(getattr(torch.ops, NAMESPACE), name)
-        # Compilations in this process take the kernel's schedule for its time.
-        KERNEL_NS[f"{NAMESPACE}.{name}.default"] = round(duration_ns(trial.launch))
+        # Compilations in this process put the kernel's instructions into the NEFF.
+        KERNELS[f"{NAMESPACE}.{name}.default"] = slowest_program(trial.launch)
 
     def _digest(self, trial: Any) -> str:
         """Return what tells the kernel from others of its name: source, captured values, instructions of the trial."""

@@ -53,29 +53,47 @@ def test_a_model_with_a_kernel_trains_as_torch_does(home: Path, tmp_path: Path, 
         assert len(re.findall("Call compiler with cmd", _run(device, changed, tmp_path / "cache"))) > 0
 
 
-def test_a_graph_takes_the_schedule_of_a_kernel_for_its_time() -> None:
+def test_the_instructions_of_a_kernel_stand_within_those_of_the_graph() -> None:
     import torch
 
-    from neurontools.compiler.compile import KERNEL_NS, compile_graph
+    from neurontools.compiler.compile import KERNELS, compile_graph
     from neurontools.compiler.graph import Node
     from neurontools.compiler.neff import parse
     from neurontools.machine.instances.catalogue import instance_type
     from neurontools.nki import torch_operator
-    from neurontools.nki.program import duration_ns
+    from neurontools.nki.program import schedule_of
     from tests.compiler.graphs import graph_of, tensor
     from tests.nki.launches import launch_of, scale
 
-    before = set(KERNEL_NS)
+    before = set(KERNELS)
     data = torch.ones(128, 512)
     assert torch_operator.bind(scale, (data,), {}) is None  # plain kernels run tensors of the CPU
     assert torch.equal(_as_operator(scale, data), 2 * data)
-    (operator,) = set(KERNEL_NS) - before
+    (operator,) = set(KERNELS) - before
     assert operator.startswith("nki.scale_")
-    expected = round(duration_ns(launch_of(scale, data.numpy())))
-    assert KERNEL_NS[operator] == expected
-    graph = graph_of(Node(operator, (tensor(0, 128, 512),), (), (tensor(1, 128, 512),)))
-    compiled = parse(compile_graph(graph, instance_type("trn2.48xlarge").device, ["--target=trn2"], "kernel"))
-    assert [op.duration_ns for op in compiled.cost.ops if op.opcode == "CUSTOM_OP"] == [expected]
+    alone = schedule_of(launch_of(scale, data.numpy()).cores[0])
+    views = [tensor(number, 128, 512) for number in range(4)]
+    graph = graph_of(
+        Node("aten.exp.default", (views[0],), (), (views[1],)),
+        Node(operator, (views[1],), (), (views[2],)),
+        Node("aten.exp.default", (views[2],), (), (views[3],)),
+    )
+    device = instance_type("trn2.48xlarge").device
+    cost = parse(compile_graph(graph, device, ["--target=trn2"], "kernel")).cost
+    rows = [row for row in cost.rows if row.operator == 1]
+    first = rows[0].start_ns
+    assert [(row.engine, row.opcode) for row in rows] == [
+        (group.engine, group.instruction.opcode) for group in alone.groups
+    ]
+    for row, group in zip(rows, alone.groups, strict=True):
+        assert row.start_ns - first == pytest.approx(group.start_ns - alone.groups[0].start_ns, abs=1)
+        assert row.duration_ns == pytest.approx(group.end_ns - group.start_ns, abs=1)
+        assert row.source == group.instruction.source
+    ends = [row.start_ns + row.duration_ns for row in cost.rows if row.operator == 0]
+    starts = [row.start_ns for row in cost.rows if row.operator == 2]
+    last = max(row.start_ns + row.duration_ns for row in rows)
+    assert max(ends) <= first + 1
+    assert min(starts) >= last - 1
 
 
 def _as_operator(kernel: Any, *args: Any) -> Any:

@@ -87,12 +87,12 @@ class GraphCost:
         """The groups with names, shapes and source lines."""
         assert self.graph is not None
         nodes, shapes, found = self.graph.nodes, {}, []
-        for operator, opcode, engine, start, duration, busy, count, flops, read, write in self.rows:
+        for operator, opcode, engine, start, duration, busy, count, flops, read, write, source in self.rows:
             node = nodes[operator]
             if operator not in shapes:
                 shapes[operator] = _shapes(node)
             work = start, duration, flops, read, write
-            origin = node.source, busy, count, operator, node.layer
+            origin = source or node.source, busy, count, operator, node.layer
             found.append(OpCost(node.op, opcode, engine, *work, shapes[operator], *origin))
         return tuple(found)
 

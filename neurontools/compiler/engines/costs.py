@@ -60,6 +60,7 @@ class EngineCosts:
     strided: float
     register_cycles: float
     kernel_semaphore_ns: float
+    kernel_start_ns: float
     semaphore_ns: float
     dma_engines: int
     dma_engine_bytes_ns: float

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.costs import engine_costs
@@ -74,3 +76,14 @@ class ModelledCore:
     def reduce_factor(self, dtype: str) -> float:
         """Return Vector cycles an element of a sum or a maximum."""
         return self.costs.tensor_reduce_16bit if dtype in _SIXTEEN_BITS else 1.0
+
+
+@cache
+def kernel_core(device: DeviceType) -> ModelledCore:
+    """Return the physical core of a device that a kernel runs on.
+
+    Instructions of a kernel wait for single instructions, those of an operator for all of its tiles.
+    """
+    machine = ModelledCore(device, 1)
+    machine.costs = replace(machine.costs, semaphore_ns=machine.costs.kernel_semaphore_ns)
+    return machine

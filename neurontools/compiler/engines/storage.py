@@ -35,7 +35,10 @@ class CostError(NeuronToolsError):
 
 
 class CostRow(NamedTuple):
-    """A group of equal tiles as it is stored; times in ns, `operator` is a position in the graph."""
+    """A group of equal tiles as it is stored; times in ns, `operator` is a position in the graph.
+
+    `source` is the line of a kernel, "" where the operator's line is that of the row.
+    """
 
     operator: int
     opcode: str
@@ -47,15 +50,17 @@ class CostRow(NamedTuple):
     flops: int
     read_bytes: int
     write_bytes: int
+    source: str = ""
 
 
 def dump_schedule(head: dict[str, Any], rows: Sequence[CostRow]) -> bytes:
     """Return the bytes of a schedule: of other values, which are JSON, and of rows."""
-    kinds: dict[tuple[str, str], int] = {}
+    kinds: dict[tuple[str, ...], int] = {}
     columns: list[list[int]] = [[] for _ in range(_COLUMNS)]
-    for operator, opcode, engine, *numbers in rows:
+    for operator, opcode, engine, *numbers, source in rows:
+        kind = (engine.value, opcode, source) if source else (engine.value, opcode)
         columns[0].append(operator)
-        columns[1].append(kinds.setdefault((engine.value, opcode), len(kinds)))
+        columns[1].append(kinds.setdefault(kind, len(kinds)))
         for column, number in zip(columns[2:], numbers, strict=True):
             column.append(number)
     for number in _DELTAS:
@@ -88,7 +93,7 @@ def load_schedule(data: bytes, operators: int) -> tuple[dict[str, Any], tuple[Co
     if not count:
         return head, ()
     columns = [_unpack(body[start : start + count * 8]) for start in range(0, len(body), count * 8)]
-    kinds = [(Engine(engine), str(opcode)) for engine, opcode in head["kinds"]]
+    kinds = [(Engine(engine), str(opcode), "".join(source)) for engine, opcode, *source in head["kinds"]]
     return head, _rows(columns, kinds, operators)
 
 
@@ -104,7 +109,7 @@ def checked(value: object, limit: int) -> int:
 
 
 def _rows(
-    columns: Sequence[array[int]], kinds: Sequence[tuple[Engine, str]], limit: int
+    columns: Sequence[array[int]], kinds: Sequence[tuple[Engine, str, str]], limit: int
 ) -> tuple[CostRow, ...]:
     operators, starts = list(accumulate(columns[0])), list(accumulate(columns[2]))
     named, durations, busy, *work = columns[1], *columns[3:]
@@ -116,7 +121,8 @@ def _rows(
         raise ValueError("a number of an operation is out of range")
     engines = [kinds[number][0] for number in named]
     opcodes = [kinds[number][1] for number in named]
-    return tuple(map(CostRow, operators, opcodes, engines, starts, durations, busy, *work))
+    sources = [kinds[number][2] for number in named]
+    return tuple(map(CostRow, operators, opcodes, engines, starts, durations, busy, *work, sources))
 
 
 def _pack(column: Iterable[int]) -> bytes:

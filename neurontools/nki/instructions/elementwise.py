@@ -148,7 +148,16 @@ def tensor_scalar(
     if second is not None:
         values = apply_scalar(opcode, values, second, operand1, data, reverse=reverse1, argument="operand1")
     dst.write(values)
-    return running().issue(opcode, chosen, reads(data, operand0, operand1), reads(dst), name, op=first.name)
+    names = (first.name, second.name if second else "")
+    return running().issue(
+        opcode,
+        chosen,
+        reads(data, operand0, operand1),
+        reads(dst),
+        name,
+        op=first.name,
+        fits_scalar=names in _SCALAR_PAIRS_GEN3,
+    )
 
 
 def _check_scalar_engine(opcode: str, chosen: str, first: MathOperator, second: MathOperator | None) -> None:

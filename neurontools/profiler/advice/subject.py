@@ -26,6 +26,7 @@ from neurontools.profiler.capture.format import ProfileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from neurontools.compiler.engines.kernel_program import CustomWork
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
@@ -100,7 +101,7 @@ class ProfiledProgram:
         change: Callable[[], Graph] | None = None,
         *,
         flags: Sequence[str] = (),
-        custom_ns: Mapping[int, int] | None = None,
+        custom: Mapping[int, CustomWork] | None = None,
         executions: float = 1,
         is_bound: bool = False,
     ) -> Trial:
@@ -109,7 +110,7 @@ class ProfiledProgram:
         Args:
             change: makes the changed graph, None for the graph as it is; may raise ChangeError.
             flags: compiler flags besides those of the NEFF.
-            custom_ns: other times of custom operators by position.
+            custom: other work of custom operators by position.
             executions: how many of the changed graph do the work of one now.
             is_bound: whether the change brings that gain at most.
         """
@@ -117,7 +118,7 @@ class ProfiledProgram:
             graph = self.graph if change is None else change()
         except ChangeError as error:
             return Trial(None, error.message)
-        cost, problem = model_graph(self.neff, graph, self.device, self.lnc, flags, custom_ns)
+        cost, problem = model_graph(self.neff, graph, self.device, self.lnc, flags, custom)
         if cost is None:
             return Trial(None, problem)
         one_ns = cost.total_ns * self.total_ns / max(1, self._now_ns)

@@ -180,7 +180,7 @@ def program_order(neff: Neff) -> ProgramOrder:
     """
     machine = core_of(neff)
     schedule = schedule_of(neff, machine)
-    if cost_of(schedule, machine, None).rows != neff.cost.rows:
+    if cost_of(schedule, machine, neff.graph).rows != neff.cost.rows:
         raise ProfileError(
             "the schedule in the NEFF is that of another version of the cost model",
             "compile the program again",

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base.files import read_input
-from neurontools.compiler.engines.estimate import plan
+from neurontools.compiler.engines.estimate import launch_ns, plan
 from neurontools.compiler.engines.modelled_core import ModelledCore
-from neurontools.compiler.engines.placement import CUSTOM_OPCODE
 from neurontools.compiler.neff import parse
 from neurontools.compiler.options import CompileError, device_of, read_flags
+from neurontools.compiler.what_if import known_work
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.runtime.host_activity import HostEvent
 
@@ -94,9 +94,7 @@ def core_of(neff: Neff, device: DeviceType | None = None) -> ModelledCore:
 
 def schedule_of(neff: Neff, core: ModelledCore) -> Schedule:
     """Return the schedule of a program, made anew from its graph."""
-    # The work of custom operators was counted when the NEFF was made.
-    custom = {op.operator: op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE}
-    return plan(neff.graph, core, custom)
+    return plan(neff.graph, core, known_work(neff))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +229,7 @@ def path_of_neff(
         program=program or neff.header.name,
         neff_hash=neff_hash,
         executions=executions,
-        launch_ns=round(core.costs.launch_ns),
+        launch_ns=launch_ns(neff.graph, core),
         path_ns=path_ns,
         parts=tuple(parts),
         operators=_totals(
@@ -261,7 +259,7 @@ def _parts(neff: Neff, schedule: Schedule) -> tuple[list[PathPart], frozenset[in
                     engine=str(group.engine),
                     start_ns=round(group.start_ns),
                     part_ns=end - reached,
-                    source=node.source,
+                    source=group.instruction.source or node.source,
                     layer=node.layer,
                     shape=shapes.get(group.operator, ""),
                 )
