@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +80,7 @@ class Kernel:
             operator_call = torch_operator.bind(self, args, kwargs)
             if operator_call is not None:
                 return operator_call()
-        return run(self, args, kwargs).results
+        return run_profiled(self, args, kwargs).results
 
 
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -97,7 +99,7 @@ def simulate(kernel: Any) -> Callable[..., Any]:
     made = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
 
     def simulated(*args: Any, **kwargs: Any) -> Any:
-        return run(made, args, kwargs).results
+        return run_profiled(made, args, kwargs).results
 
     return functools.update_wrapper(simulated, made.func)
 
@@ -144,6 +146,22 @@ def run(
         KernelError: the kernel does what the device or the compiler refuses.
     """
     return run_ranks(kernel, [(args, kwargs)], checks=checks, limits=limits, quiet=quiet)[0]
+
+
+def run_profiled(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Run a kernel on arrays as the program of this process asks for it, and add it to the profile of the process."""
+    start_ns = time.monotonic_ns()
+    done = run(kernel, args, kwargs)
+    record_launch(done.launch, start_ns)
+    return done
+
+
+def record_launch(launch: Launch, start_ns: int) -> None:
+    """Add a launch to the profile of this process if one is captured."""
+    if os.environ.get("NEURON_RT_INSPECT_ENABLE"):
+        from neurontools.nki import profile
+
+        profile.record_launch(launch, start_ns)
 
 
 def run_ranks(
@@ -373,4 +391,4 @@ def get_nc_version() -> nc_version:
 def simulate_kernel(func: Any, args: Any = (), kwargs: Any = None, _lnc: int = 1) -> Any:
     """Run a kernel on arrays and a number of cores, as vllm-neuron calls it."""
     kernel = func if isinstance(func, Kernel) else Kernel(func)
-    return run(kernel[_lnc], tuple(args), dict(kwargs or {})).results
+    return run_profiled(kernel[_lnc], tuple(args), dict(kwargs or {})).results

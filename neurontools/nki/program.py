@@ -75,9 +75,11 @@ def schedule_of(core: Core) -> Schedule:
         return schedule(program_of(core).alone(), modelled_core(core.limits))
 
 
-def slowest_program(launch: Launch) -> KernelProgram:
-    """Return the program of the core of a launch that takes longest: the one that a profile shows."""
-    return program_of(max(launch.cores, key=lambda core: schedule_of(core).end_ns))
+def slowest_core(launch: Launch) -> Core:
+    """Return the core of a launch that takes longest: the one that a graph with the kernel has."""
+    if len(launch.cores) == 1:
+        return launch.cores[0]
+    return max(launch.cores, key=lambda core: schedule_of(core).end_ns)
 
 
 def program_of(core: Core, alive: Sequence[Lifetime] | None = None) -> KernelProgram:

@@ -17,7 +17,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from neurontools.compiler.compile import KERNELS
 from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.nki.limits import chosen_target
-from neurontools.nki.program import slowest_program
+from neurontools.nki.program import program_of, slowest_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ class KernelOperator:
             _defined.add(name)
         self._call = getattr(getattr(torch.ops, NAMESPACE), name)
         # Compilations in this process put the kernel's instructions into the NEFF.
-        KERNELS[f"{NAMESPACE}.{name}.default"] = slowest_program(trial.launch)
+        KERNELS[f"{NAMESPACE}.{name}.default"] = program_of(slowest_core(trial.launch))
 
     def _digest(self, trial: Any) -> str:
         """Return what tells the kernel from others of its name: source, captured values, instructions of the trial."""

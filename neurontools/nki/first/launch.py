@@ -9,6 +9,7 @@ import functools
 import inspect
 import itertools
 import os
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
-from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
+from neurontools.nki.launch import Arguments, Run, numeric_context, record_launch, report_warnings
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.tensor import NkiTensor
 
@@ -40,6 +41,8 @@ DEFAULT_TARGET = "trn2"
 """The newest target of release 2.26 whose documents are complete."""
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 _MOST_CORES = 2
+_PROFILE_NAMES = {"save_neff_name": "file.neff", "save_trace_name": "profile.ntff"}
+"""Options of decorators that name files, with the names that nki.profile has without them."""
 
 
 class _Language:
@@ -98,11 +101,34 @@ class EagerKernel:
                     "call it without a grid",
                 )
             return self.func(*args, **kwargs)
-        return self.finished(run(self, args, kwargs))
+        start_ns = time.monotonic_ns()
+        done = run(self, args, kwargs)
+        record_launch(done.launch, start_ns)
+        self._save(done.launch, start_ns)
+        return self.finished(done)
 
     def finished(self, done: Run) -> Any:
         """Return what a call returns."""
         return done.results
+
+    def _save(self, launch: Launch, start_ns: int) -> None:
+        """Write the NEFF and the profile that the decorator names."""
+        defaults = _PROFILE_NAMES if self.mode == "profile" else {}
+        names = {key: self.options.get(key) or defaults.get(key) for key in _PROFILE_NAMES}
+        if not any(names.values()):
+            return
+        from neurontools.nki.profile import save_files
+
+        nth = int(self.options.get("profile_nth") or 1)
+        directory = self.options.get("working_directory") or ""
+        save_files(
+            launch,
+            start_ns,
+            neff=names["save_neff_name"] and os.path.join(directory, names["save_neff_name"]),
+            trace=names["save_trace_name"] and os.path.join(directory, names["save_trace_name"]),
+            execution=nth,
+            overwrites=self.mode != "profile" or bool(self.options.get("overwrite")),
+        )
 
 
 class MeasuredKernel(EagerKernel):
@@ -204,7 +230,10 @@ def profile(func: Any = None, **options: Any) -> Any:
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel on arrays and return its results; output parameters are written in place."""
     made = kernel if isinstance(kernel, EagerKernel) else EagerKernel(kernel, "trace")
-    return run(made, args, kwargs, simulates=True).results
+    start_ns = time.monotonic_ns()
+    done = run(made, args, kwargs, simulates=True)
+    record_launch(done.launch, start_ns)
+    return done.results
 
 
 class _FirstArguments(Arguments):
