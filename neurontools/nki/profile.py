@@ -73,9 +73,7 @@ def _graph(launch: Launch) -> Graph:
         source,
     )
     slots = tuple(Slot(each.nbytes) for each in (*arguments, *results))
-    return Graph(
-        slots, tuple(range(len(arguments))), 0, (call,), tuple(range(len(arguments), len(slots)))
-    )
+    return Graph(slots, tuple(range(len(arguments))), 0, (call,), tuple(range(len(arguments), len(slots))))
 
 
 def _view(slot: int, allocation: Allocation) -> View:

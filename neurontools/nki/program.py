@@ -17,6 +17,7 @@ from neurontools.compiler.engines.modelled_core import ModelledCore, kernel_core
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.machine.instances.catalogue import devices
+from neurontools.nki.dtypes import item_bytes
 from neurontools.nki.instruction_costs import InstructionCosts
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
@@ -228,7 +229,7 @@ class _Builder:
             waits.add(at)
         is_load = bool(record.reads) and record.reads[0].allocation.region not in ON_CHIP
         is_store = record.writes[0].allocation.region not in ON_CHIP
-        outside = record.writes[0].allocation if is_store else record.reads[0].allocation if is_load else None
+        outside = record.writes[0] if is_store else record.reads[0] if is_load else None
         self._issue(
             Instruction(
                 Engine.DMA,
@@ -241,11 +242,15 @@ class _Builder:
                 write_bytes=transfer.nbytes if is_store else 0,
                 source=source,
             ),
-            InstructionFacts(
+            InstructionFacts(number, _partitions(record), transfer.row_bytes)
+            if outside is None
+            else InstructionFacts(
                 number,
                 _partitions(record),
                 transfer.row_bytes,
-                -1 if outside is None else self.hbm.setdefault(outside, len(self.hbm)),
+                self.hbm.setdefault(outside.allocation, len(self.hbm)),
+                max(outside.offset, 0) * item_bytes(outside.dtype),
+                outside.allocation.region is not MemoryRegion.shared_hbm,
             ),
         )
 
@@ -262,8 +267,10 @@ class _Builder:
         """
         waits: _Latest = {}
         banks: _Latest = {}
-        self._note_reads(record, queue, number, waits)
+        read = self._note_reads(record, waits)
         self._note_writes(record, queue, number, waits, banks)
+        for tensor, node in read:
+            tensor.reads[node][queue] = number
         numbers = set(waits.values())
         numbers.update(
             self.of_record[id(earlier)] for earlier in record.after if id(earlier) in self.of_record
@@ -273,7 +280,7 @@ class _Builder:
         numbers.discard(number)
         return numbers, bank_waits
 
-    def _note_reads(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
+    def _note_reads(self, record: Record, waits: _Latest) -> list[tuple[_Tensor, int]]:
         nodes: list[tuple[_Tensor, int]] = []
         for access in record.reads:
             tensor = self._tensor(access.allocation)
@@ -285,8 +292,7 @@ class _Builder:
             for other in tensor.boxes.overlapping[node]:
                 if writes[other]:
                     _join(waits, writes[other])
-        for tensor, node in nodes:
-            tensor.reads[node][queue] = number
+        return nodes
 
     def _note_writes(self, record: Record, queue: int, number: int, waits: _Latest, banks: _Latest) -> None:
         for access in record.writes:

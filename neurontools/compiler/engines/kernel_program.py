@@ -35,6 +35,8 @@ class InstructionFacts(NamedTuple):
         partitions: of the chip that it works on; 0 for descriptors and registers.
         row_bytes: contiguous bytes of a transfer's descriptors, else 0.
         tensor: number of the tensor in HBM that a transfer reads or writes, else -1.
+        offset: byte of that tensor at which the transfer begins.
+        is_scratch: whether only the kernel can see that tensor.
         bank_waits: those of its waits that are only for memory in PSUM.
         could_ns: how long the Scalar engine would take for an instruction of the Vector engine; negative if it cannot.
     """
@@ -43,6 +45,8 @@ class InstructionFacts(NamedTuple):
     partitions: int = 0
     row_bytes: int = 0
     tensor: int = -1
+    offset: int = 0
+    is_scratch: bool = False
     bank_waits: tuple[int, ...] = ()
     could_ns: float = -1.0
 
@@ -136,12 +140,14 @@ def _instruction(kinds: Sequence[tuple[Engine, str, str]], number: int, row: tup
 
 
 def _facts(number: int, row: tuple[Any, ...]) -> InstructionFacts:
-    call, partitions, row_bytes, tensor, bank_waits, could_ns = row
+    call, partitions, row_bytes, tensor, offset, is_scratch, bank_waits, could_ns = row
     return InstructionFacts(
         checked(call, MAX_WORK),
         checked(partitions, MAX_WORK),
         checked(row_bytes, MAX_WORK),
         checked(tensor + 1, MAX_WORK) - 1,
+        checked(offset, MAX_WORK),
+        bool(is_scratch),
         _earlier(bank_waits, number),
         _time(could_ns) if could_ns >= 0 else -1.0,
     )

@@ -86,6 +86,11 @@ class ProfiledProgram:
         self.trains = any("_backward" in node.op or "_fused_" in node.op for node in neff.graph.nodes)
 
     @property
+    def is_kernel(self) -> bool:
+        """Whether it is a kernel alone, outside of a model."""
+        return len(self.graph.nodes) == len(self.neff.kernel_files) == 1
+
+    @property
     def total_ns(self) -> int:
         """Modelled time of an execution, as every other page of the profile shows it."""
         return self.neff.cost.total_ns
