@@ -198,16 +198,12 @@ def work_for_scalar(kernel: ProfiledKernel) -> Finding:
     trial = kernel.trial(changed)
     if trial.gain is None or not trial.is_worth:
         return Silent(SCALAR, f"{busy}; with work of Vector on Scalar: {trial.words}")
-    words = []
-    for source, numbers in by_line.items():
-        count = len(moved.intersection(numbers))
-        if count:
-            which = "" if count == len(numbers) else "every second call of "
-            words.append(f"{which}{os.path.basename(source)}")
+    numbers = next(numbers for numbers in by_line.values() if not moved.isdisjoint(numbers))
+    which = "the calls" if len(moved) == len(numbers) else "every second call"
     return Advice(
         SCALAR,
         f"Let the Scalar engine do work of the Vector engine in {kernel.name}",
-        f"run {' and '.join(words)} with engine=nisa.engine.scalar (nisa.tensor_copy, nisa.tensor_scalar)",
+        f"at {kernel.place(moved)}, make {which} with engine=nisa.engine.scalar (nisa.tensor_copy, nisa.tensor_scalar)",
         trial.gain,
         f"engine model, the kernel with these instructions on Scalar: {trial.words}",
         kernel.lines(moved, f"on Vector, which works {vector}; Scalar works {scalar}"),
@@ -215,19 +211,11 @@ def work_for_scalar(kernel: ProfiledKernel) -> Finding:
 
 
 def _moved(kernel: ProfiledKernel, lines: Sequence[Sequence[int]]) -> set[int]:
-    """Return the instructions to move: of each line all, every second or none, as long as the kernel gets faster."""
-    moved: set[int] = set()
-    best = kernel.time_ns
-    for numbers in sorted(lines, key=lambda line: -sum(kernel.schedule.groups[n].busy_ns for n in line)):
-        times = {
-            step: kernel.time_of(on_scalar(kernel.kernel, moved.union(numbers[step - 1 :: step])))
-            for step in (1, 2)
-        }
-        step = min(times, key=lambda each: times[each])
-        if times[step] < best:
-            best = times[step]
-            moved.update(numbers[step - 1 :: step])
-    return moved
+    """Return the instructions to move: all or every second one of the line for which the kernel gets fastest."""
+    groups = kernel.schedule.groups
+    busiest = sorted(lines, key=lambda line: -sum(groups[number].busy_ns for number in line))[:_LINES]
+    choices = [numbers[step - 1 :: step] for numbers in busiest for step in (1, 2)]
+    return set(min(choices, key=lambda choice: kernel.time_of(on_scalar(kernel.kernel, choice))))
 
 
 SPILLS = "kernel-spills"
