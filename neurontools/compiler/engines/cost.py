@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE, Engine
 from neurontools.compiler.engines.storage import (
     MAX_NS,
@@ -33,8 +35,7 @@ _SHOWN_OPERANDS = 3
 _TOTALS = ("total_ns", "sbuf_peak_bytes", "spill_save_bytes", "spill_reload_bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class OpCost:
+class OpCost(msgspec.Struct, frozen=True, gc=False):
     """A group of equal tiles of one operator on one engine.
 
     Times are modelled nanoseconds; `start_ns` counts from the start of the execution. The engine works for `busy_ns`

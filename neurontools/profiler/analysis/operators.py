@@ -146,12 +146,13 @@ def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal
     """Return the operators of each engine with the largest total time first, at most `limit` of them."""
     count, total = action_totals(trace)
     groups: dict[tuple[str, str, str], list[int]] = {}
-    for number in np.flatnonzero(count):
+    happened = np.flatnonzero(count)
+    numbers = (happened.tolist(), count[happened].tolist(), total[happened].tolist())
+    for number, calls, total_ns in zip(*numbers, strict=True):
         found = trace.actions[number]
         group = groups.setdefault((_operator(found), found.opcode, found.track.label), [0, 0, 0, 0])
-        calls = int(count[number])
         group[0] += calls
-        group[1] += int(total[number])
+        group[1] += total_ns
         group[2] += calls * found.flops
         group[3] += calls * (found.read_bytes + found.write_bytes)
     everything = int(total.sum()) or 1

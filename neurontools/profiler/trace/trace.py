@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from neurontools.compiler.engines.queues import queue_of
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.rows import ExecutionFilter, RowEvents
 
 
-@dataclass(frozen=True, slots=True)
-class TraceAction:
+class TraceAction(msgspec.Struct, frozen=True, gc=False):
     """What an event does: an operation of a program, a system event, or a whole model.
 
     An engine works for `busy_ns` of the event, 0 if for all of it, on `tiles` instructions. `layer` is the path of the
@@ -254,7 +254,9 @@ class Trace:
 
     def with_rows(self, rows: Iterable[TraceRow], runs: Iterable[CoreRuns]) -> Trace:
         """Return the trace with other events in its rows; rows without events vanish, numbers count anew."""
-        return replace(self, rows=numbered(rows), runs=tuple(runs), stated=())
+        made = replace(self, rows=numbered(rows), runs=tuple(runs), stated=())
+        made.__dict__["columns"] = self.columns  # they have the same actions
+        return made
 
     def of_executions(self, wanted: ExecutionFilter) -> Trace:
         """Return the trace with the chosen executions only; what the host did stays."""
