@@ -7,24 +7,30 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from neurontools.compat.nki import jit
 from neurontools.compat.nki import language as nl
+from neurontools.profiler.analysis.programs import critical_paths
+from neurontools.profiler.trace.open import load
+
+if TYPE_CHECKING:
+    from neurontools.profiler.capture.format import NeffProgram
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).with_name("kernel_in_model.py")
 
 
-def _run(device: str, program: Path, cache: Path) -> str:
+def _run(device: str, program: Path, cache: Path, *options: str) -> str:
     """Return what neuron-run prints on a private trn2 machine."""
     command = [
         str(Path(sys.executable).with_name("neuron-run")),
         "--instance",
         "trn2.3xlarge",
+        *options,
         "--",
         sys.executable,
         str(program),
@@ -51,6 +57,38 @@ def test_a_model_with_a_kernel_trains_as_torch_does(home: Path, tmp_path: Path, 
             PROGRAM.read_text().replace("nl.multiply, alpha, nl.add", "nl.multiply, alpha + 0.0, nl.add")
         )
         assert len(re.findall("Call compiler with cmd", _run(device, changed, tmp_path / "cache"))) > 0
+
+
+@pytest.mark.parametrize("device", ["xla", "neuron"])
+def test_a_profile_shows_the_instructions_of_kernels_within_the_step(
+    home: Path, tmp_path: Path, device: str
+) -> None:
+    del home
+    profile = tmp_path / "profile"
+    _run(device, PROGRAM, tmp_path / "cache", "--profile", str(profile))
+    trace = load(str(profile))
+    lines = PROGRAM.read_text().splitlines()
+    kernels = {name for program in trace.programs.values() if program for name in _kernels(program)}
+    assert {name.rpartition("_")[0] for name in kernels} == {"nki.scale_and_add", "nki.count_up"}
+    for program in filter(None, trace.programs.values()):
+        for kernel in _kernels(program):
+            own = [each for each in program.operations if each.name == f"{kernel}.default"]
+            others = [each for each in program.operations if each.name != f"{kernel}.default"]
+            numbers = [int(each.source.removeprefix(f"{PROGRAM}:")) for each in own]
+            assert all("nisa" in lines[number - 1] or "nl." in lines[number - 1] for number in numbers)
+            assert {each.engine.value for each in own} >= {"DMA", "Vector"}
+            first = min(each.start_ns for each in own)
+            last = max(each.start_ns + each.duration_ns for each in own)
+            assert 0 < first < last <= program.total_ns
+            assert all(
+                each.start_ns >= last - 1 or each.start_ns + each.duration_ns <= first + 1 for each in others
+            )
+    text = critical_paths(trace)
+    assert any("kernel_in_model.py:" in total.name for path in text for total in path.operators)
+
+
+def _kernels(program: NeffProgram) -> set[str]:
+    return {each.name.removesuffix(".default") for each in program.operations if each.name.startswith("nki.")}
 
 
 def test_the_instructions_of_a_kernel_stand_within_those_of_the_graph() -> None:

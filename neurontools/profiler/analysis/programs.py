@@ -25,7 +25,7 @@ from neurontools.runtime.host_activity import HostEvent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.compiler.engines.schedule import Schedule
+    from neurontools.compiler.engines.schedule import Schedule, Scheduled
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.profiler.analysis.steps import ProcessSteps
@@ -224,7 +224,6 @@ def path_of_neff(
     schedule = schedule_of(neff, core)
     parts, on_path = _parts(neff, schedule)
     path_ns = sum(part.part_ns for part in parts)
-    names = [node.op for node in neff.graph.nodes]
     return CriticalPath(
         program=program or neff.header.name,
         neff_hash=neff_hash,
@@ -233,7 +232,7 @@ def path_of_neff(
         path_ns=path_ns,
         parts=tuple(parts),
         operators=_totals(
-            parts, _slack(schedule, on_path, lambda at: names[schedule.groups[at].operator]), "operator"
+            parts, _slack(schedule, on_path, lambda at: _name(neff, schedule.groups[at])), "operator"
         ),
         engines=_totals(
             parts, _slack(schedule, on_path, lambda at: str(schedule.groups[at].engine)), "engine"
@@ -254,7 +253,7 @@ def _parts(neff: Neff, schedule: Schedule) -> tuple[list[PathPart], frozenset[in
         if end > reached:
             parts.append(
                 PathPart(
-                    operator=node.op,
+                    operator=_name(neff, group),
                     opcode=group.instruction.opcode,
                     engine=str(group.engine),
                     start_ns=round(group.start_ns),
@@ -266,6 +265,14 @@ def _parts(neff: Neff, schedule: Schedule) -> tuple[list[PathPart], frozenset[in
             )
             reached = end
     return parts, frozenset(path)
+
+
+def _name(neff: Neff, group: Scheduled) -> str:
+    """Return the operator of a group, or the instruction of a kernel with its line."""
+    instruction = group.instruction
+    if instruction.source:
+        return f"{instruction.opcode} {os.path.basename(instruction.source)}"
+    return neff.graph.nodes[group.operator].op
 
 
 def _slack(schedule: Schedule, on_path: frozenset[int], name: Callable[[int], str]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.compiler.engines.queues import queue_of
 from neurontools.profiler.capture.format import NAMED_TRACKS, NO_CORE, Track, process_label
 from neurontools.profiler.trace.rows import EventBlock, Part
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from neurontools.profiler.capture.format import LoadedModel, Meta, NeffProgram
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
     from neurontools.profiler.trace.rows import ExecutionFilter, RowEvents
+
+
+_KERNELS = f"{NAMESPACE}."
 
 
 class TraceAction(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +48,11 @@ class TraceAction(msgspec.Struct, frozen=True, gc=False):
     layer: str = ""
     place: int = -1
     stack: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is called between other events: the operator, but the instruction itself within a kernel."""
+        return self.opcode if self.name.startswith(_KERNELS) and self.place >= 0 else self.name
 
     @property
     def queue(self) -> DmaQueue | None:
