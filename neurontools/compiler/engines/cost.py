@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Graph, Node, View
 
-__all__ = ["MAX_NS", "MAX_WORK", "CostError", "CostRow", "Engine", "GraphCost", "OpCost", "parse_operation"]
+__all__ = ["MAX_NS", "MAX_WORK", "CostError", "CostRow", "Engine", "GraphCost", "OpCost"]
 
 _SHOWN_OPERANDS = 3
 _TOTALS = ("total_ns", "sbuf_peak_bytes", "spill_save_bytes", "spill_reload_bytes")
@@ -142,37 +142,6 @@ class GraphCost:
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
             raise CostError(f"not a cost model: {type(error).__name__}: {error}") from error
         return found
-
-
-def parse_operation(row: Any) -> OpCost:
-    """Return the operation of a stored row: the fields of `OpCost` in order.
-
-    Raises:
-        ValueError, TypeError, OverflowError: it has other fields, an unknown engine, or a number out of range.
-    """
-    name, opcode, engine, *numbers, shape, source, busy, count, operator, layer = row
-    start, duration, flops, read, write = map(int, numbers)
-    others = busy, count, operator = int(busy), int(count), int(operator)
-    if min(start, duration, flops, read, write, *others) < 0 or start + duration > MAX_NS:
-        raise ValueError("a number of an operation is out of range")
-    if max(flops, read, write, count, operator) > MAX_WORK or busy > duration:
-        raise ValueError("a number of an operation is out of range")
-    texts = str(shape), str(source)
-    return OpCost(
-        str(name),
-        str(opcode),
-        Engine(engine),
-        start,
-        duration,
-        flops,
-        read,
-        write,
-        *texts,
-        busy,
-        count,
-        operator,
-        str(layer),
-    )
 
 
 def _shapes(node: Node) -> str:
