@@ -51,8 +51,9 @@ def compile_graph(
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
     """
     kernels = {number: KERNELS[node.op] for number, node in enumerate(graph.nodes) if node.op in KERNELS}
-    times = dict(call for library in libraries for call in library.call_ns)
-    options, cost = check_and_estimate(graph, device, flags, kernels | times)
+    calls: dict[int, CustomWork] = {**kernels}
+    calls.update(call for library in libraries for call in library.call_ns)
+    options, cost = check_and_estimate(graph, device, flags, calls)
     return pack(
         graph,
         cost,

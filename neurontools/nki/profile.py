@@ -233,6 +233,6 @@ def record_launch(launch: Launch, start_ns: int) -> None:
     end_ns = time.monotonic_ns()
     if _Process.pid != os.getpid():
         capture = capture_process(lambda options: _describe(launch, options))
-        _Process.pid, _Process.capture = os.getpid(), capture and KernelCapture(capture)
+        _Process.pid, _Process.capture = os.getpid(), None if capture is None else KernelCapture(capture)
     if _Process.capture is not None:
         _Process.capture.add(launch, start_ns, end_ns)

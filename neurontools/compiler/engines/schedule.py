@@ -54,7 +54,7 @@ class Schedule:
         residency: transfers and use of SBUF by step.
         psum: results in PSUM.
         program: whose steps they are.
-        kernels: by step that is a kernel, the group before its first one.
+        kernels: each with its step and the group before its first one.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Schedule:
         residency: sbuf.Residency,
         psum: PsumBanks,
         program: CoreProgram,
-        kernels: dict[int, int],
+        kernels: list[tuple[KernelProgram, int, int]],
     ) -> None:
         self.groups = groups
         self.residency = residency
         self.psum = psum
-        self.kernels = [(program.steps[step].kernel, before, step) for step, before in kernels.items()]
+        self.kernels = kernels
         self.operators = [step.operator for step in program.steps]
         self.unknown = tuple(step.operator for step in program.steps if not step.is_known)
         self.end_ns = max((group.end_ns for group in groups), default=0.0)
@@ -99,7 +99,7 @@ class Schedule:
             starts[group.operator] = min(group.start_ns, starts.get(group.operator, group.start_ns))
         used = zip(self.operators, self.residency.used_bytes, strict=True)
         found = [(starts[operator], nbytes) for operator, nbytes in used if operator in starts]
-        for kernel, before, step in self.kernels:
+        for kernel, step, before in self.kernels:
             kept = self.residency.used_bytes[step]
             found += [(time, kept + nbytes) for time, nbytes in self._levels(before, kernel.sbuf)]
         return sorted(found, key=lambda level: level[0])
@@ -107,7 +107,7 @@ class Schedule:
     def psum_use(self) -> list[tuple[float, int]]:
         """Return the banks of PSUM in use (2 KiB a partition each) from each time on, in order of time."""
         found = self.psum.use()
-        for kernel, before, _ in self.kernels:
+        for kernel, _, before in self.kernels:
             found += self._levels(before, kernel.psum)
         return sorted(found, key=lambda level: level[0])
 
@@ -143,7 +143,7 @@ class _Scheduler:
         self.latest_transfer = _NOTHING
         self.operator = 0
         self.waits: list[tuple[int, float, float]] = []  # of the instruction at hand
-        self.kernels: dict[int, int] = {}
+        self.kernels: list[tuple[KernelProgram, int, int]] = []
         self.of_kernel: dict[KernelProgram, Schedule] = {}  # on its own
 
     def run(self) -> Schedule:
@@ -161,7 +161,7 @@ class _Scheduler:
                 )
                 self._transfer(moved, room)
             if step.kernel is not None:
-                self.kernels[number] = len(self.groups)
+                self.kernels.append((step.kernel, number, len(self.groups)))
                 self._run_kernel(step, step.kernel)
                 end, last = self.groups[-1].end_ns, len(self.groups) - 1
             for instruction in step.instructions:

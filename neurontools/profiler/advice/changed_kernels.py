@@ -36,7 +36,8 @@ def rebuilt(
         replaced_by: by number of an instruction that is left out, those that others wait for in its place.
     """
     numbers: dict[int, int] = {}
-    made, facts = [], []
+    made: list[Instruction] = []
+    facts: list[InstructionFacts] = []
     for number in order:
         instruction = instructions.get(number, kernel.instructions[number])
         waits = {numbers[each] for each in _followed(instruction.reads, replaced_by) if each in numbers}
