@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from neurontools.compiler.engines.instructions import Instruction
+    from neurontools.compiler.engines.kernel_program import InstructionFacts
     from neurontools.compiler.engines.modelled_core import ModelledCore
 
 

@@ -313,5 +313,7 @@ def _gap_before(trace: Trace, event: TraceEvent) -> str:
     before = trace.event(event.number - 1)
     gap = event.start - before.start - before.duration
     return (
-        f"{units.format_ns(gap)} after {before.action.title}" if gap >= 0 else f"overlaps {before.action.title}"
+        f"{units.format_ns(gap)} after {before.action.title}"
+        if gap >= 0
+        else f"overlaps {before.action.title}"
     )
