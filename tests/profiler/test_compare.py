@@ -44,7 +44,7 @@ def captured(
 ) -> Trace:
     """A capture of steps; its product takes `slower` ns longer, and with it the execution."""
     operations = tuple(
-        replace(each, duration_ns=each.duration_ns + slower) if each.name == "aten.mm" else each
+        structs.replace(each, duration_ns=each.duration_ns + slower) if each.name == "aten.mm" else each
         for each in maker.mlp()
     )
     capture = maker.capture(home / name)
