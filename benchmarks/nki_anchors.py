@@ -297,7 +297,9 @@ def main() -> int:
                 print(f"{half:11s} {kernel or 'all':14s} {aggregate(chosen)}")
     if options.fit:
         calibration = [item for item in verdicts if item.half == CALIBRATION]
-        print(f"start that fits best: {fitted_start_us(calibration, start_us()):.0f} us")
+        print(
+            f"start that fits best: {fitted_start_us(calibration, start_us(limits_of(document['target']))):.0f} us"
+        )
     print(f"{median(item.seconds for item in verdicts):.1f} s a row (median); {failed} rows failed")
     return 1 if failed else 0
 

@@ -17,7 +17,12 @@ import numpy as np
 from benchmarks.engine_model.training import decoder_training
 from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.neff import parse
+from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.engines.instructions import Instruction
+from neurontools.compiler.engines.kernel_program import InstructionFacts, KernelProgram
+from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.compiler.neff import pack, parse
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.capture.observer import Capture, describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 _EVENTS = in_short_form((10_000_000, 30_000_000), (1_000_000, 3_000_000))
 _EXECUTIONS, _ROUNDS, _READINGS, _FRAMES = in_short_form((20_000, 9, 3, 200), (10, 1, 1, 2))
 _COLUMNS = 160
+_INSTRUCTIONS = 100_002
+_LOOP = [(Engine.DMA, "DMA_DIRECT2D"), (Engine.VECTOR, "TENSOR_SCALAR"), (Engine.SCALAR, "ACTIVATION")]
 _GPT = {"layers": 2, "width": 768, "heads": 12, "vocabulary": 50257, "batch": 4, "length": 128}
 
 
@@ -65,6 +72,7 @@ def main() -> list[BenchmarkRow]:
             path = os.path.join(directory, str(events))
             _write(path, model, events // per_execution)
             rows += _reading(path, events)
+        rows += _kernel_reading(os.path.join(directory, "kernel"))
     finally:
         shutil.rmtree(directory)
     return rows
@@ -139,6 +147,41 @@ def _reading(path: str, events: int) -> list[BenchmarkRow]:
             f"median {p50:.1f} ms",
         ),
     ]
+
+
+def _kernel_reading(path: str) -> list[BenchmarkRow]:
+    """Open a kernel that has run once: a row for each of its instructions."""
+    _write(path, _Model(_kernel_neff(), name="kernel"), 1)
+    cpu_s, peak_mib = min(_top(path) for _ in range(3))
+    name = f"kernel of {_INSTRUCTIONS:,} instructions"
+    return [
+        BenchmarkRow.at_most(f"{name}, open and top 20", cpu_s, "s", 1.0, "CPU of the command"),
+        BenchmarkRow.info(f"{name}, peak memory", peak_mib, "MiB"),
+    ]
+
+
+def _kernel_neff() -> bytes:
+    """Return the NEFF of a kernel that loads, computes and stores in turn."""
+    instructions = [
+        Instruction(
+            engine,
+            opcode,
+            1,
+            100.0 + number % 7,
+            (number - 1,) if number % 3 else (),
+            (number,),
+            source=f"kernel.py:{number % 100}",
+        )
+        for number, (engine, opcode) in enumerate(_LOOP * (_INSTRUCTIONS // len(_LOOP)))
+    ]
+    kernel = KernelProgram(
+        tuple(instructions), tuple(InstructionFacts(number) for number in range(len(instructions)))
+    )
+    view = View(0, "float32", (128, 512), (512, 1), 0)
+    graph = Graph((Slot(1 << 18),), (0,), 0, (Node("nki.kernel.default", (view,), (), ()),), ())
+    cost = estimate(graph, instance_type("trn2.3xlarge").device, lnc=1, custom={0: kernel})
+    flags = ("--target=trn2", "--logical-nc-config=1")
+    return pack(graph, cost, name="kernel", build_version="2.0", flags=flags, kernels={0: kernel})
 
 
 def _top(path: str) -> tuple[float, float]:

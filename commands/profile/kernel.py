@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json, add_verb
 
@@ -56,6 +59,7 @@ def add(verbs: Verbs) -> None:
     add_argument(
         "--lnc", type=int, choices=(1, 2), default=1, help="physical cores of the launch (default: 1)"
     )
+    add_argument("--output", metavar="DIR", help="also write a profile to DIR, for view, summary and advise")
     add_json(parser, "print JSON (base units)")
 
 
@@ -65,7 +69,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
     arrays = [parse_array(text) for text in arguments.shape]
     scalars = dict(parse_scalar(text) for text in arguments.arg)
-    target = arguments.target or ""
-    result = report(launch_kernel(arguments.source, arrays, scalars, target, arguments.lnc))
+    start_ns = time.monotonic_ns()
+    launch = launch_kernel(arguments.source, arrays, scalars, arguments.target or "", arguments.lnc)
+    if arguments.output:
+        from neurontools.nki.profile import save_profile
+
+        save_profile(arguments.output, launch, start_ns, time.monotonic_ns())
+        console.notice(
+            f"profile in {printable(arguments.output)}; next: neuron-profile view {printable(shlex.quote(arguments.output))}"
+        )
+    result = report(launch)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return console.show(arguments.json, lambda: to_json(result), lambda: to_text(result, width))

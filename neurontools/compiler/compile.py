@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.engines.cost import GraphCost
+    from neurontools.compiler.engines.kernel_program import CustomWork, KernelProgram
     from neurontools.compiler.graph import Graph, Node
     from neurontools.compiler.options import CompileOptions
     from neurontools.machine.instances.catalogue import DeviceType
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILD_VERSION",
     "COMPILER_VERSION",
-    "KERNEL_NS",
+    "KERNELS",
     "CompileError",
     "check_and_estimate",
     "compile_graph",
 ]
 
-KERNEL_NS: dict[tuple[Any, ...], int] = {}
-"""Modelled times of the kernels (NKI) of this process, by `kernel_key`; of others the bytes are counted."""
+KERNELS: dict[tuple[Any, ...], KernelProgram] = {}
+"""The kernels (NKI) of this process, by `kernel_key`; of others the bytes are counted."""
 
 
 def kernel_key(node: Node) -> tuple[Any, ...]:
-    """Return what decides the time of a kernel's call: its operator, its constants, and types and shapes of its tensors."""
+    """Return what decides the program of a kernel's call: its operator, its constants, and types and shapes of its tensors."""
     return node.op, node.kwargs, tuple((view.dtype, view.shape) for view in reads(node))
 
 
@@ -55,11 +56,12 @@ def compile_graph(
     Raises:
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
     """
-    calls = {
-        number: time_ns
+    kernels = {
+        number: program
         for number, node in enumerate(graph.nodes)
-        if KERNEL_NS and (time_ns := KERNEL_NS.get(kernel_key(node))) is not None
+        if KERNELS and (program := KERNELS.get(kernel_key(node))) is not None
     }
+    calls: dict[int, CustomWork] = {**kernels}
     calls.update(call for library in libraries for call in library.call_ns)
     options, cost = check_and_estimate(graph, device, flags, calls)
     return pack(
@@ -69,12 +71,13 @@ def compile_graph(
         build_version=BUILD_VERSION,
         flags=flags,
         libraries=libraries,
+        kernels=kernels,
         lnc=options.lnc,
     )
 
 
 def check_and_estimate(
-    graph: Graph, device: DeviceType, flags: Sequence[str], custom_ns: Mapping[int, int]
+    graph: Graph, device: DeviceType, flags: Sequence[str], custom: Mapping[int, CustomWork]
 ) -> tuple[CompileOptions, GraphCost]:
     """Return the options in some flags, and the modelled schedule of a graph that the compiler accepts.
 
@@ -82,7 +85,7 @@ def check_and_estimate(
         graph: the graph.
         device: its limits, engines and rates apply.
         flags: compiler flags, without those of the wrapper.
-        custom_ns: times of the calls of custom operators by their positions.
+        custom: what calls of custom operators do, by their positions.
 
     Raises:
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
@@ -93,6 +96,6 @@ def check_and_estimate(
         if error is not None:
             raise error
     check_memory(graph, device, options.lnc)
-    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=custom_ns)
+    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom=custom)
     check_instructions(graph, cost.total_ns)
     return options, cost

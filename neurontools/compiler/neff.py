@@ -10,12 +10,14 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
-from neurontools.compiler.engines.cost import CostError, Engine, GraphCost, schedule_metrics
+from neurontools.compiler.engines.cost import CostError, Engine, GraphCost, checked, schedule_metrics
 from neurontools.compiler.engines.dma import queues_of
+from neurontools.compiler.engines.kernel_program import kernel_from_bytes
 from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
 from neurontools.compiler.neff_header import (
     HEADER_BYTES,
@@ -28,7 +30,9 @@ from neurontools.compiler.neff_header import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from neurontools.compiler.engines.kernel_program import KernelProgram
 
 __all__ = ["NativePart", "Neff", "NeffError", "NeffHeader", "pack", "parse", "read_header"]
 
@@ -65,15 +69,29 @@ class NativePart:
     call_ns: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Neff:
-    """A checked NEFF."""
+    """A checked NEFF; `kernel_files` are the stored forms of its kernels, by position in the graph."""
 
     header: NeffHeader
     graph: Graph
     cost: GraphCost
     libraries: tuple[NativePart, ...]
     flags: tuple[str, ...]
+    kernel_files: Mapping[int, bytes] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def kernels(self) -> dict[int, KernelProgram]:
+        """The kernels by position in the graph; calls of one kernel share its program.
+
+        Raises:
+            NeffError: one is damaged.
+        """
+        try:
+            programs = {data: kernel_from_bytes(data) for data in set(self.kernel_files.values())}
+        except CostError as error:
+            raise NeffError(f"the NEFF is damaged: {error.message}") from error
+        return {position: programs[data] for position, data in self.kernel_files.items()}
 
 
 def pack(
@@ -84,6 +102,7 @@ def pack(
     build_version: str,
     flags: Sequence[str] = (),
     libraries: Sequence[NativePart] = (),
+    kernels: Mapping[int, KernelProgram] | None = None,
     lnc: int = 1,
 ) -> bytes:
     """Return the NEFF of a graph; equal arguments give equal bytes."""
@@ -111,6 +130,7 @@ def pack(
         files |= _subgraph(f"sg{core:02}", graph, cost)
     for part in libraries:
         files[f"lib/{part.digest}"] = part.data
+    files |= _kernel_files(kernels or {})
     try:
         data = pack_files(files)
     except ArchiveError as error:
@@ -155,6 +175,7 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
             cost=GraphCost.from_bytes(files["cost.bin"], graph),
             libraries=_libraries(manifest, files),
             flags=tuple(str(flag) for flag in manifest["flags"]),
+            kernel_files=_kernels(files, len(graph.nodes)),
         )
     except (ArchiveError, GraphError, CostError) as error:
         raise NeffError(f"the NEFF is damaged: {error.message}") from error
@@ -163,7 +184,30 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
 
 
 def _is_read(name: str) -> bool:
-    return name in {"graph.json", "cost.bin", "neff.json"} or name.startswith("lib/")
+    return name in {"graph.json", "cost.bin", "neff.json"} or name.startswith(("lib/", "kernels/"))
+
+
+def _kernel_files(kernels: Mapping[int, KernelProgram]) -> dict[str, bytes]:
+    """Return the files of kernels: each program once, named by the positions of its calls."""
+    calls: dict[KernelProgram, list[int]] = {}
+    for position, kernel in kernels.items():
+        calls.setdefault(kernel, []).append(position)
+    files = {f"kernels/{positions[0]}.json": kernel.to_bytes() for kernel, positions in calls.items()}
+    if files:
+        files["kernels/calls.json"] = _json({"calls": sorted(calls.values())})
+    return files
+
+
+def _kernels(files: dict[str, bytes], operators: int) -> dict[int, bytes]:
+    """Return the stored forms of kernels by position in the graph."""
+    if "kernels/calls.json" not in files:
+        return {}
+    calls = load_json(files["kernels/calls.json"])["calls"]
+    return {
+        checked(position, operators - 1): files[f"kernels/{positions[0]}.json"]
+        for positions in calls
+        for position in positions
+    }
 
 
 def _manifest(files: dict[str, bytes]) -> dict[str, Any]:

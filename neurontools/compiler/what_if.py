@@ -15,7 +15,10 @@ from neurontools import gpsimd
 from neurontools.base.text import did_you_mean
 from neurontools.compiler.attention_forms import fuse_attention, write_out_attention
 from neurontools.compiler.compile import check_and_estimate
+from neurontools.compiler.engines.kernel_program import KernelProgram
+from neurontools.compiler.engines.modelled_core import kernel_core
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE, is_custom
+from neurontools.compiler.engines.schedule import schedule
 from neurontools.compiler.graph import Arg, Graph, Slot, Symbol, View, reads
 from neurontools.compiler.options import CompileError, device_of, flags_for
 from neurontools.compiler.resizing import ChangeError, batch_sizes, resize
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.engines.cost import GraphCost
+    from neurontools.compiler.engines.kernel_program import CustomWork
     from neurontools.compiler.graph import Node
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType, InstanceType
@@ -192,7 +196,7 @@ def model_graph(
     device: DeviceType,
     lnc: int,
     flags: Sequence[str] = (),
-    custom_ns: Mapping[int, int] | None = None,
+    custom: Mapping[int, CustomWork] | None = None,
 ) -> tuple[GraphCost | None, str]:
     """Return the modelled schedule of a changed graph of a NEFF, or None and why the compiler would refuse it.
 
@@ -202,9 +206,9 @@ def model_graph(
         device: the device to run on.
         lnc: physical cores of a logical core.
         flags: compiler flags besides those of the NEFF; they win.
-        custom_ns: other times of custom operators by their positions.
+        custom: other work of custom operators by their positions.
     """
-    calls = {**_custom_times(neff, graph), **(custom_ns or {})}
+    calls = {**_custom_work(neff, graph), **(custom or {})}
     try:
         _, cost = check_and_estimate(graph, device, flags_for(device, lnc, [*neff.flags, *flags]), calls)
     except CompileError as error:
@@ -249,24 +253,36 @@ class _Models:
         return self._known[key]
 
 
-def _custom_times(neff: Neff, graph: Graph) -> dict[int, int]:
-    """Return the times of custom operators by position, of as many elements as a changed graph has.
+def _custom_work(neff: Neff, graph: Graph) -> dict[int, CustomWork]:
+    """Return the work of custom operators by position, of as many elements as a changed graph has.
 
-    Their work was counted when the NEFF was made. A graph that calls each one several times does so in succession.
+    It was counted when the NEFF was made. A graph that calls each one several times does so in succession.
     """
-    times = [op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE]
-    before = [node for node in neff.graph.nodes if is_custom(node.op)]
+    work = known_work(neff)
+    before = [position for position, node in enumerate(neff.graph.nodes) if is_custom(node.op)]
     after = [position for position, node in enumerate(graph.nodes) if is_custom(node.op)]
     calls = max(len(after) // max(len(before), 1), 1)
-    launch_ns = gpsimd.rates().launch_ns
-    found = {}
-    for place, position in enumerate(after):
-        if place // calls < min(len(times), len(before)):
-            time_ns = times[place // calls]
-            ratio = _elements(graph.nodes[position]) / max(_elements(before[place // calls]), 1)
-            work_ns = max(time_ns - launch_ns, 0)
-            found[position] = round(time_ns - work_ns + work_ns * ratio)
+    found: dict[int, CustomWork] = {}
+    for place, position in enumerate(after[: len(before) * calls]):
+        origin = before[place // calls]
+        if origin in work:
+            now, then = _elements(graph.nodes[position]), _elements(neff.graph.nodes[origin])
+            found[position] = work[origin] if now == then else _scaled(neff, work[origin], now / max(then, 1))
     return found
+
+
+def known_work(neff: Neff) -> dict[int, CustomWork]:
+    """Return the work of the custom operators of a NEFF by position, as it was when the NEFF was made."""
+    times = {op.operator: op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE}
+    return {**times, **neff.kernels}
+
+
+def _scaled(neff: Neff, work: CustomWork, ratio: float) -> int:
+    """Return the time of a custom operator on other elements; a kernel can be modelled for its own shapes alone."""
+    if isinstance(work, KernelProgram):
+        return round(schedule(work.alone(), kernel_core(device_of(neff.flags))).end_ns * ratio)
+    fixed_ns = min(gpsimd.rates().launch_ns, work)
+    return round(fixed_ns + (work - fixed_ns) * ratio)
 
 
 def _elements(node: Node) -> int:

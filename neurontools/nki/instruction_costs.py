@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from neurontools.compiler.engines import dma
 from neurontools.compiler.engines.dma import INDIRECT_OPCODE, PLAIN_OPCODE, TRANSPOSE_OPCODE
 from neurontools.compiler.engines.placement import Engine
-from neurontools.nki.dtypes import item_bytes
+from neurontools.nki.dtypes import FLOATS, item_bytes
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ class InstructionCost(NamedTuple):
         time_ns: how long.
         scalar_ns: how long on the Scalar engine, where it may run there too; negative where it may not.
         opcode: name in a profile.
+        could_ns: how long on the Scalar engine, where the kernel could have it run there; negative where it could not.
     """
 
     engine: Engine
     time_ns: float
     scalar_ns: float = -1.0
     opcode: str = ""
+    could_ns: float = -1.0
 
 
 class TransferCost(NamedTuple):
@@ -262,9 +264,15 @@ def _one_tensor(costs: InstructionCosts, record: Record) -> InstructionCost:
     made = costs._made(Engine.VECTOR, record, _elements(record) * factor)  # noqa: SLF001
     if record.engine == "gpsimd":
         return _on_gpsimd(costs, made)
-    if record.opcode == "tensor_copy" and not record.engine and costs.generation >= _SCALAR_GENERATION:
-        return made._replace(scalar_ns=_activation(costs, record).time_ns)
-    return made
+    if costs.generation < _SCALAR_GENERATION:
+        return made
+    scalar_ns = _activation(costs, record).time_ns
+    if record.opcode == "tensor_copy" and not record.engine:
+        return made._replace(scalar_ns=scalar_ns)
+    # The Scalar engine computes in float32, so that integers may change.
+    is_float = all(item.dtype in FLOATS for item in (*record.reads, *record.writes))
+    fits = record.opcode == "tensor_copy" or record.options.get("fits_scalar", False)
+    return made._replace(could_ns=scalar_ns) if fits and is_float else made
 
 
 def _two_tensors(costs: InstructionCosts, record: Record) -> InstructionCost:

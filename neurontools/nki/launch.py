@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import os
 import sys
+import time
 from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -112,7 +114,7 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from neurontools.nki import torch_operator
 
         return torch_operator.call(kernel, args, kwargs)
-    return kernel.run(args, kwargs).results
+    return run_profiled(kernel, args, kwargs).results
 
 
 def core_count(factors: GridFactors) -> int:
@@ -155,7 +157,7 @@ def simulate(kernel: Any) -> Callable[..., Any]:
     made = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
 
     def simulated(*args: Any, **kwargs: Any) -> Any:
-        return run(made, args, kwargs).results
+        return run_profiled(made, args, kwargs).results
 
     return functools.update_wrapper(simulated, made.func)
 
@@ -202,6 +204,22 @@ def run(
         KernelError: the kernel does what the device or the compiler refuses.
     """
     return run_ranks(kernel, [(args, kwargs)], checks=checks, limits=limits, quiet=quiet)[0]
+
+
+def run_profiled(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Run a kernel on arrays as the program of this process asks for it, and add it to the profile of the process."""
+    start_ns = time.monotonic_ns()
+    done: Run = kernel.run(args, kwargs)
+    record_launch(done.launch, start_ns)
+    return done
+
+
+def record_launch(launch: Launch, start_ns: int) -> None:
+    """Add a launch to the profile of this process if one is captured."""
+    if os.environ.get("NEURON_RT_INSPECT_ENABLE"):
+        from neurontools.nki import profile
+
+        profile.record_launch(launch, start_ns)
 
 
 def run_ranks(
@@ -505,4 +523,4 @@ def get_nc_version() -> nc_version:
 def simulate_kernel(func: Any, args: Any = (), kwargs: Any = None, _lnc: int = 1) -> Any:
     """Run a kernel on arrays and a number of cores, as vllm-neuron calls it."""
     kernel = func if isinstance(func, Kernel) else Kernel(func)
-    return run(kernel[_lnc], tuple(args), dict(kwargs or {})).results
+    return run_profiled(kernel[_lnc], tuple(args), dict(kwargs or {})).results

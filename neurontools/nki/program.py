@@ -12,17 +12,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.garbage import without_collection
-from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step
-from neurontools.compiler.engines.modelled_core import ModelledCore
+from neurontools.compiler.engines.instructions import Instruction
+from neurontools.compiler.engines.kernel_program import InstructionFacts, KernelProgram, Levels
+from neurontools.compiler.engines.modelled_core import ModelledCore, kernel_core
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.machine.instances.catalogue import devices
+from neurontools.nki.dtypes import item_bytes
 from neurontools.nki.instruction_costs import InstructionCosts
 from neurontools.nki.invariants import Repetitions, repetitions
-from neurontools.nki.limits import document
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
-from neurontools.nki.usage import lifetimes
+from neurontools.nki.usage import lifetimes, usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,45 +45,26 @@ _Latest = dict[int, int]
 _CODES = {engine: -1 - number for number, engine in enumerate(Engine)}
 
 
-class KernelProgram:
-    """The program of a core.
-
-    Args:
-        program: for the schedule.
-        sources: by instruction of the program the number of the record that it belongs to.
-    """
-
-    def __init__(self, program: CoreProgram, sources: list[int]) -> None:
-        self.program = program
-        self.sources = sources
+@cache
+def device_of_target(target: str) -> DeviceType:
+    """Return the device of a target such as trn2."""
+    names = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+    return next(device for device in devices() if names.get(target, target) in device.targets)
 
 
 def modelled_core(limits: Limits) -> ModelledCore:
     """Return the physical core that kernels run on."""
-    return _modelled_core(limits.target)
+    return kernel_core(device_of_target(limits.target))
 
 
-@cache
-def _modelled_core(target: str) -> ModelledCore:
-    names = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
-    machine = ModelledCore(_device(names.get(target, target)), 1)
-    # Instructions of a kernel wait for single instructions, those of an operator for all of its tiles.
-    machine.costs = replace(machine.costs, semaphore_ns=machine.costs.kernel_semaphore_ns)
-    return machine
-
-
-def _device(target: str) -> DeviceType:
-    return next(device for device in devices() if target in device.targets)
-
-
-def start_us() -> float:
-    """Return the time that every kernel takes besides its instructions, on all devices."""
-    return float(document()["timing"]["kernel_start_ns"]["value"]) / 1e3
+def start_us(limits: Limits) -> float:
+    """Return the time that every kernel takes besides its instructions."""
+    return modelled_core(limits).costs.kernel_start_ns / 1e3
 
 
 def modelled_us(launch: Launch) -> float:
     """Return the modelled time of a launch: of the slower core, the start included. Barriers take no time."""
-    return start_us() + duration_ns(launch) / 1e3
+    return start_us(launch.limits) + duration_ns(launch) / 1e3
 
 
 def duration_ns(launch: Launch) -> float:
@@ -93,7 +75,14 @@ def duration_ns(launch: Launch) -> float:
 def schedule_of(core: Core) -> Schedule:
     """Return when the instructions of a core run."""
     with without_collection():
-        return schedule(program_of(core).program, modelled_core(core.limits))
+        return schedule(program_of(core).alone(), modelled_core(core.limits))
+
+
+def slowest_core(launch: Launch) -> Core:
+    """Return the core of a launch that takes longest: the one that a graph with the kernel has."""
+    if len(launch.cores) == 1:
+        return launch.cores[0]
+    return max(launch.cores, key=lambda core: schedule_of(core).end_ns)
 
 
 def program_of(core: Core, alive: Sequence[Lifetime] | None = None) -> KernelProgram:
@@ -152,7 +141,8 @@ class _Builder:
         self.core = core
         self.costs = InstructionCosts(modelled_core(core.limits), core.limits.generation)
         self.instructions: list[Instruction] = []
-        self.sources: list[int] = []
+        self.facts: list[InstructionFacts] = []
+        self.hbm: dict[Allocation, int] = {}  # numbers of the tensors that transfers read or write
         self.tensors: dict[Allocation, _Tensor | None] = {}
         self.memories = {
             MemoryRegion.sbuf: _Ring(core.limits.sbuf_usable_bytes // CELL_BYTES, CELL_BYTES),
@@ -168,19 +158,29 @@ class _Builder:
     def _leave_out_repetitions(self) -> None:
         self.repeated = repetitions(self.core.records)
         for later, earlier in self.repeated.earlier.items():
-            lifetime = self.alive[earlier]
-            self.alive[earlier] = replace(lifetime, last=max(lifetime.last, self.alive[later].last))
+            lifetime, other = self.alive[earlier], self.alive.pop(later)
+            self.alive[earlier] = replace(lifetime, last=max(lifetime.last, other.last))
 
     def run(self) -> KernelProgram:
         self._find_hbm()
         named = {id(earlier) for record in self.core.records for earlier in record.after}
+        firsts = []
         for number, record in enumerate(self.core.records):
+            firsts.append(len(self.instructions))
             if (record.writes or record.reads) and number not in self.repeated.numbers:
                 self._add(number, record)
             if id(record) in named:
                 self.of_record[id(record)] = len(self.instructions) - 1
-        step = Step(0, self.instructions)
-        return KernelProgram(CoreProgram([step], frozenset(), frozenset()), self.sources)
+        firsts.append(len(self.instructions))
+        limits, alive = self.core.limits, self.alive.values()
+        banks = _levels(usage(MemoryRegion.psum, alive).levels, firsts)
+        used = _levels(usage(MemoryRegion.sbuf, alive).levels, firsts)
+        return KernelProgram(
+            tuple(self.instructions),
+            tuple(self.facts),
+            tuple((number, nbytes * limits.partitions) for number, nbytes in used),
+            tuple((number, -(-nbytes // limits.psum_bank_bytes)) for number, nbytes in banks),
+        )
 
     def _find_hbm(self) -> None:
         """Leave out tensors in HBM that are only read or only written: no instruction waits for another there."""
@@ -199,9 +199,8 @@ class _Builder:
             return
         cost = self.costs.cost(record)
         queue = _CODES[cost.engine] if cost.scalar_ns < 0 else len(self.instructions)
-        waits = self._note(record, queue, len(self.instructions))
+        waits, bank_waits = self._note(record, queue, len(self.instructions))
         self._issue(
-            number,
             Instruction(
                 cost.engine,
                 cost.opcode,
@@ -211,6 +210,10 @@ class _Builder:
                 (len(self.instructions),),
                 flops=record.options.get("flops", 0),
                 scalar_ns=cost.scalar_ns,
+                source=str(record.location),
+            ),
+            InstructionFacts(
+                number, _partitions(record), bank_waits=tuple(bank_waits), could_ns=cost.could_ns
             ),
         )
 
@@ -219,10 +222,10 @@ class _Builder:
         at = len(self.instructions)
         making = transfer.descriptors
         own = at if making is None else at + 1
-        waits = self._note(record, own, own)
+        waits, _ = self._note(record, own, own)
+        source = str(record.location)
         if making is not None:
             self._issue(
-                number,
                 Instruction(
                     making,
                     "DESCRIPTORS",
@@ -230,13 +233,15 @@ class _Builder:
                     transfer.making_ns,
                     tuple(waits) if making is Engine.GPSIMD else (),
                     (at,),
+                    source=source,
                 ),
+                InstructionFacts(number),
             )
             waits.add(at)
         is_load = bool(record.reads) and record.reads[0].allocation.region not in ON_CHIP
         is_store = record.writes[0].allocation.region not in ON_CHIP
+        outside = record.writes[0] if is_store else record.reads[0] if is_load else None
         self._issue(
-            number,
             Instruction(
                 Engine.DMA,
                 transfer.opcode,
@@ -246,26 +251,47 @@ class _Builder:
                 (own,),
                 read_bytes=transfer.nbytes if is_load else 0,
                 write_bytes=transfer.nbytes if is_store else 0,
+                source=source,
+            ),
+            InstructionFacts(number, _partitions(record), transfer.row_bytes)
+            if outside is None
+            else InstructionFacts(
+                number,
+                _partitions(record),
+                transfer.row_bytes,
+                self.hbm.setdefault(outside.allocation, len(self.hbm)),
+                max(outside.offset, 0) * item_bytes(outside.dtype),
+                outside.allocation.region is not MemoryRegion.shared_hbm,
             ),
         )
 
-    def _issue(self, number: int, instruction: Instruction) -> None:
+    def _issue(self, instruction: Instruction, facts: InstructionFacts) -> None:
         self.instructions.append(instruction)
-        self.sources.append(number)
+        self.facts.append(facts)
 
-    def _note(self, record: Record, queue: int, number: int) -> set[int]:
-        """Return the instructions that a record waits for, and note its accesses."""
+    def _note(self, record: Record, queue: int, number: int) -> tuple[set[int], set[int]]:
+        """Note the accesses of a record.
+
+        Returns:
+            the instructions that it waits for, and those of other engines among them that it waits for only because
+            they use the memory in PSUM that it writes.
+        """
         waits: _Latest = {}
-        self._note_reads(record, queue, number, waits)
-        self._note_writes(record, queue, number, waits)
+        banks: _Latest = {}
+        read = self._note_reads(record, waits)
+        self._note_writes(record, queue, number, waits, banks)
+        for tensor, node in read:
+            tensor.reads[node][queue] = number
         numbers = set(waits.values())
-        numbers.discard(number)
         numbers.update(
             self.of_record[id(earlier)] for earlier in record.after if id(earlier) in self.of_record
         )
-        return numbers
+        bank_waits = {each for code, each in banks.items() if code != queue} - numbers
+        numbers.update(banks.values())
+        numbers.discard(number)
+        return numbers, bank_waits
 
-    def _note_reads(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
+    def _note_reads(self, record: Record, waits: _Latest) -> list[tuple[_Tensor, int]]:
         nodes: list[tuple[_Tensor, int]] = []
         for access in record.reads:
             tensor = self._tensor(access.allocation)
@@ -277,21 +303,21 @@ class _Builder:
             for other in tensor.boxes.overlapping[node]:
                 if writes[other]:
                     _join(waits, writes[other])
-        for tensor, node in nodes:
-            tensor.reads[node][queue] = number
+        return nodes
 
-    def _note_writes(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
+    def _note_writes(self, record: Record, queue: int, number: int, waits: _Latest, banks: _Latest) -> None:
         for access in record.writes:
             tensor = self._tensor(access.allocation)
             if tensor is None:
                 continue
+            into = banks if access.allocation.region is MemoryRegion.psum else waits
             node = tensor.node(self.boxes.box(access))
             reads, writes = tensor.reads, tensor.writes
             for other in tensor.boxes.overlapping[node]:
                 if writes[other]:
-                    _join(waits, writes[other])
+                    _join(into, writes[other])
                 if reads[other]:
-                    _join(waits, reads[other])
+                    _join(into, reads[other])
             for other in tensor.boxes.covered[node]:
                 reads[other] = {}
                 writes[other] = {queue: number}
@@ -311,6 +337,17 @@ class _Builder:
                 _join(inherited, before.latest())
         self.tensors[allocation] = tensor
         return tensor
+
+
+def _partitions(record: Record) -> int:
+    """Return the partitions of the chip that an instruction works on: of products those of the contraction."""
+    accesses = (*record.reads[:1], *record.writes[:1], *record.reads[1:])
+    return next((each.shape[0] for each in accesses if each.allocation.region in ON_CHIP), 0)
+
+
+def _levels(levels: Sequence[tuple[int, int]], firsts: Sequence[int]) -> Levels:
+    """Return levels by record as those by instruction."""
+    return tuple((firsts[number], nbytes) for number, nbytes in levels)
 
 
 class _Ring:

@@ -150,7 +150,7 @@ class KernelReport:
 def report(launch: Launch) -> KernelReport:
     """Return what is known of a launch that has ended."""
     cores = tuple(_core_report(core) for core in launch.cores)
-    start = start_us()
+    start = start_us(launch.limits)
     warnings = sorted(
         (warning.location.file, warning.location.line, warning.kind, warning.message)
         for warning in launch.warnings
@@ -169,15 +169,15 @@ def _core_report(core: Core) -> CoreReport:
     alive = lifetimes(core.records)
     made = program_of(core, alive)
     with without_collection():
-        scheduled = schedule(made.program, modelled_core(core.limits))
-    groups, sources = scheduled.groups, made.sources
+        scheduled = schedule(made.alone(), modelled_core(core.limits))
+    groups = scheduled.groups
     busy: dict[str, float] = {}
     starts = [0.0] * len(core.records)
     seen = -1
     rows = []
     for number, group in enumerate(groups):
         busy[group.engine.value] = busy.get(group.engine.value, 0.0) + group.busy_ns / 1e3
-        source = sources[number]
+        source = made.facts[number].call
         if source != seen:
             starts[source], seen = group.start_ns / 1e3, source
         rows.append(_row(core.records[source], group))

@@ -16,11 +16,12 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from neurontools.compiler.compile import KERNEL_NS
+from neurontools.compiler.compile import KERNELS
+from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.nki.kernel_identity import describe, kernel_code, named_arguments
-from neurontools.nki.launch import report_warnings
+from neurontools.nki.launch import report_warnings, run_profiled
 from neurontools.nki.limits import chosen_target
-from neurontools.nki.program import duration_ns
+from neurontools.nki.program import program_of, slowest_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from neurontools.nki.launch import GridFactors, Run
 
 
-NAMESPACE = "nki"
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operators: dict[Any, KernelOperator] = {}
 _by_constants: dict[Any, KernelOperator] = {}
@@ -121,8 +121,8 @@ class KernelOperator:
         constants = tuple(self._constants.items())
         key = (f"{NAMESPACE}.{name}", constants, _signature(tensors))
         _by_constants[key] = self
-        # Compilations in this process take the kernel's schedule for its time.
-        KERNEL_NS[key] = round(duration_ns(trial.launch))
+        # Compilations in this process put the kernel's instructions into the NEFF.
+        KERNELS[key] = program_of(slowest_core(trial.launch))
 
     def _identity(self, trial: Run) -> dict[str, Any]:
         """Return the constants of the operator: what tells the kernel's calls from others."""
@@ -207,7 +207,7 @@ def call(kernel: RunnableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Call a kernel: as an operator where a tensor is one of a device or of a compiler that traces, else directly."""
     leaves, form, tensors = split((args, kwargs))
     if all(type(tensor) in _PLAIN and tensor.device.type == "cpu" for tensor in tensors):
-        return kernel.run(args, kwargs).results
+        return run_profiled(kernel, args, kwargs).results
     return operator_for(kernel, leaves, form, tensors)(tensors)
 
 

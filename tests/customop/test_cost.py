@@ -110,7 +110,7 @@ def test_a_graph_gets_the_time_of_the_call_itself(library: Library, operation: F
     graph = replace(_graph(f"{style}.forward.default", 37, 53), libraries=(loaded.code,))
     (part,) = native_parts(graph)
     call = execute(operation(f"{style}::forward"), (torch.randn(37, 53),))[1]
-    estimated = estimate(graph, instance_type("trn1.2xlarge").device, custom_ns=dict(part.call_ns))
+    estimated = estimate(graph, instance_type("trn1.2xlarge").device, custom=dict(part.call_ns))
     assert estimated.gpsimd_ns == call.modelled_ns > 0
     assert [op.duration_ns for op in estimated.ops] == [call.modelled_ns]
 

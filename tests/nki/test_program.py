@@ -69,7 +69,7 @@ def test_parts_of_a_tensor_are_told_apart() -> None:
         nisa.dma_copy(dst=out[:, 512:1024], src=tile[:, 512:1024])
         return out
 
-    program = program_of(launch_of(kernel, ones(128, 1024)).cores[0]).program
+    program = program_of(launch_of(kernel, ones(128, 1024)).cores[0]).alone()
     assert [instruction.reads for instruction in program.steps[0].instructions] == [(), (), (0,), (1,)]
 
 
@@ -85,7 +85,7 @@ def test_a_named_predecessor_is_waited_for() -> None:
         nisa.dma_copy(dst=out, src=second)
         return out
 
-    instructions = program_of(launch_of(kernel, ones(128, 512)).cores[0]).program.steps[0].instructions
+    instructions = program_of(launch_of(kernel, ones(128, 512)).cores[0]).instructions
     assert instructions[1].reads == (0,)
 
 
@@ -140,7 +140,7 @@ def test_the_time_is_that_of_the_slower_core_and_the_start() -> None:
     launch = launch_of(kernel, ones(256, 512), cores=2)
     ends = [schedule_of(core).end_ns for core in launch.cores]
     assert ends[0] < ends[1]
-    assert modelled_us(launch) == pytest.approx(start_us() + ends[1] / 1e3)
+    assert modelled_us(launch) == pytest.approx(start_us(launch.limits) + ends[1] / 1e3)
 
 
 def test_each_generation_has_its_own_clocks() -> None:

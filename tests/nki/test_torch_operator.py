@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,11 @@ from neurontools.compat.nki import jit
 from neurontools.compat.nki import language as nl
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
+from neurontools.profiler.analysis.programs import critical_paths
+from neurontools.profiler.trace.open import load
+
+if TYPE_CHECKING:
+    from neurontools.profiler.capture.format import NeffProgram
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -78,30 +83,85 @@ def test_kernels_of_two_workers_exchange_data(tool, machine, torch_python, devic
         }
 
 
-def test_a_graph_takes_the_schedule_of_a_kernel_for_its_time():
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["xla", "neuron"])
+def test_a_profile_shows_the_instructions_of_kernels_within_the_step(
+    tool, machine, torch_python, tmp_path, device
+):
+    profile = tmp_path / "profile"
+    arguments = (str(PROGRAM), device, "3", "training", "in_place")
+    done = tool(
+        "neuron-run", "--profile", str(profile), "--", torch_python, "-W", "ignore", *arguments, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    trace = load(str(profile))
+    lines = PROGRAM.read_text().splitlines()
+    kernels = {name for program in trace.programs.values() if program for name in _kernels(program)}
+    assert {name.split(".")[1] for name in kernels} == {"scale_and_add", "count_up"}
+    for program in filter(None, trace.programs.values()):
+        for kernel in _kernels(program):
+            own = [each for each in program.operations if each.name == kernel]
+            others = [each for each in program.operations if each.name != kernel]
+            numbers = [int(each.source.removeprefix(f"{PROGRAM}:")) for each in own]
+            assert all("nisa" in lines[number - 1] or "nl." in lines[number - 1] for number in numbers)
+            assert {each.engine.value for each in own} >= {"DMA", "Vector"}
+            first = min(each.start_ns for each in own)
+            last = max(each.start_ns + each.duration_ns for each in own)
+            assert 0 < first < last <= program.total_ns
+            assert all(
+                each.start_ns >= last - 1 or each.start_ns + each.duration_ns <= first + 1 for each in others
+            )
+    text = critical_paths(trace)
+    assert any("kernel_in_model.py:" in total.name for path in text for total in path.operators)
+
+
+def _kernels(program: NeffProgram) -> set[str]:
+    return {each.name for each in program.operations if each.name.startswith("nki.")}
+
+
+def test_the_instructions_of_a_kernel_stand_within_those_of_the_graph():
     import torch
 
-    from neurontools.compiler.compile import KERNEL_NS, compile_graph
+    from neurontools.compiler.compile import KERNELS, compile_graph
     from neurontools.compiler.graph import Node
     from neurontools.compiler.neff import parse
     from neurontools.machine.instances.catalogue import instance_type
-    from neurontools.nki.program import duration_ns
+    from neurontools.nki.program import schedule_of
     from tests.compiler.graphs import graph_of, tensor
     from tests.nki.launches import launch_of, scale
 
-    before = set(KERNEL_NS)
+    before = set(KERNELS)
     data = torch.ones(128, 512)
     assert torch.equal(scale(data), 2 * data)  # plain kernels run tensors of the CPU
-    assert set(KERNEL_NS) == before
+    assert set(KERNELS) == before
     assert torch.equal(_as_operator(scale, data), 2 * data)
-    ((operator, constants, tensors),) = set(KERNEL_NS) - before
+    ((operator, constants, tensors),) = set(KERNELS) - before
     assert operator == "nki.scale.in1_out1"
     assert dict(constants)["arguments"] == ("x=tensor 0",)
     assert tensors == (("float32", (128, 512)),)
-    expected = round(duration_ns(launch_of(scale, data.numpy())))
-    graph = graph_of(Node(operator, (tensor(0, 128, 512),), constants, (tensor(1, 128, 512),)))
-    compiled = parse(compile_graph(graph, instance_type("trn2.48xlarge").device, ["--target=trn2"], "kernel"))
-    assert [op.duration_ns for op in compiled.cost.ops if op.opcode == "CUSTOM_OP"] == [expected]
+    alone = schedule_of(launch_of(scale, data.numpy()).cores[0])
+    views = [tensor(number, 128, 512) for number in range(4)]
+    graph = graph_of(
+        Node("aten.exp.default", (views[0],), (), (views[1],)),
+        Node(operator, (views[1],), constants, (views[2],)),
+        Node("aten.exp.default", (views[2],), (), (views[3],)),
+    )
+    device = instance_type("trn2.48xlarge").device
+    cost = parse(compile_graph(graph, device, ["--target=trn2"], "kernel")).cost
+    rows = [row for row in cost.rows if row.operator == 1]
+    first = rows[0].start_ns
+    assert [(row.engine, row.opcode) for row in rows] == [
+        (group.engine, group.instruction.opcode) for group in alone.groups
+    ]
+    for row, group in zip(rows, alone.groups, strict=True):
+        assert row.start_ns - first == pytest.approx(group.start_ns - alone.groups[0].start_ns, abs=1)
+        assert row.duration_ns == pytest.approx(group.end_ns - group.start_ns, abs=1)
+        assert row.source == group.instruction.source
+    ends = [row.start_ns + row.duration_ns for row in cost.rows if row.operator == 0]
+    starts = [row.start_ns for row in cost.rows if row.operator == 2]
+    last = max(row.start_ns + row.duration_ns for row in rows)
+    assert max(ends) <= first + 1
+    assert min(starts) >= last - 1
 
 
 def _as_operator(kernel: Any, *args: Any) -> Any:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from neurontools.commands.profile import main
 from neurontools.errors import UsageError
@@ -43,7 +44,7 @@ def captured(
 ) -> Trace:
     """A capture of steps; its product takes `slower` ns longer, and with it the execution."""
     operations = tuple(
-        replace(each, duration_ns=each.duration_ns + slower) if each.name == "aten.mm" else each
+        structs.replace(each, duration_ns=each.duration_ns + slower) if each.name == "aten.mm" else each
         for each in maker.mlp()
     )
     capture = maker.capture(home / name)
@@ -110,7 +111,7 @@ def test_equal_layers_are_one_row(home: Path, maker: Maker) -> None:
     layered = replace(
         trace,
         actions=tuple(
-            replace(action, layer=layer)
+            structs.replace(action, layer=layer)
             for action, layer in zip(trace.actions, [*layers, "Net.head.0"], strict=True)
         ),
     )
@@ -132,7 +133,9 @@ def test_slower_steps_are_told_from_chance(home: Path, maker: Maker) -> None:
 
 def test_profiles_with_nothing_in_common_are_not_compared(home: Path, maker: Maker) -> None:
     one = captured(home, maker, "a")
-    other = replace(one, actions=tuple(replace(each, name=f"other.{each.name}") for each in one.actions))
+    other = replace(
+        one, actions=tuple(structs.replace(each, name=f"other.{each.name}") for each in one.actions)
+    )
     found = compare(one, other)
     assert (found.verdict, found.reasons) == (
         StepVerdict.INCONCLUSIVE,
@@ -143,7 +146,7 @@ def test_profiles_with_nothing_in_common_are_not_compared(home: Path, maker: Mak
 
 def test_models_without_a_common_layer_are_compared_with_a_note(home: Path, maker: Maker) -> None:
     one, two = (
-        replace(trace, actions=tuple(replace(each, layer=f"Model.{layer}") for each in trace.actions))
+        replace(trace, actions=tuple(structs.replace(each, layer=f"Model.{layer}") for each in trace.actions))
         for trace, layer in ((captured(home, maker, "a"), "blocks.0"), (captured(home, maker, "b"), "fc1"))
     )
     assert compare(one, two).verdict is StepVerdict.SAME
@@ -151,7 +154,7 @@ def test_models_without_a_common_layer_are_compared_with_a_note(home: Path, make
         "the profiles have no layer in common; they may be of different models",
     )
     assert compare(one, one).notes == ()
-    unknown = replace(one, actions=tuple(replace(each, layer="") for each in one.actions))
+    unknown = replace(one, actions=tuple(structs.replace(each, layer="") for each in one.actions))
     assert compare(one, unknown).notes == ()
 
 
@@ -212,7 +215,9 @@ def test_relative_limits_refer_to_the_baseline(home: Path, maker: Maker) -> None
 
 def test_a_foreign_baseline_or_an_empty_profile_is_inconclusive(home: Path, maker: Maker) -> None:
     one = captured(home, maker, "a")
-    other = replace(one, actions=tuple(replace(each, name=f"other.{each.name}") for each in one.actions))
+    other = replace(
+        one, actions=tuple(structs.replace(each, name=f"other.{each.name}") for each in one.actions)
+    )
     results = check(one, [parse_limit("total_time>+5%")], other)
     assert overall(results) is LimitOutcome.INCONCLUSIVE
     assert results[0].text == "not comparable: the profiles have no operator in common"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from neurontools.profiler.analysis.operators import UNKNOWN, By, GroupParts, group_totals, top_operators
 from neurontools.profiler.analysis.roofline import COMPUTE, MEMORY, roofline
@@ -32,7 +33,7 @@ def events(trace: Trace) -> Iterator[tuple[TraceRow, TraceAction, int, int, int]
 
 def with_layers(trace: Trace) -> Trace:
     layers = {"aten.mm": "Net.fc", "aten.relu": "Net", "aten.copy_": "Net.fc (backward)"}
-    actions = [replace(each, layer=layers.get(each.name, "")) for each in trace.actions]
+    actions = [structs.replace(each, layer=layers.get(each.name, "")) for each in trace.actions]
     return replace(trace, actions=tuple(actions))
 
 

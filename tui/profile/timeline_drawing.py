@@ -265,7 +265,7 @@ def row_lines(drawing: Drawing, cells: Cells, actions: Codes, lines: int) -> lis
             line.append(Segment(text[first:last], block))
         if last - first >= _NAME_CELLS and event == int(events[last - 1]):
             segments[-1].pop()
-            segments[-1] += _named(drawing.trace.actions[action].name, texts[-1][first:last], block, named)
+            segments[-1] += _named(drawing.trace.actions[action].title, texts[-1][first:last], block, named)
     return segments
 
 
@@ -299,9 +299,9 @@ def _named(name: str, text: str, block: Style, named: Style) -> list[Segment]:
 
 def looks_of(trace: Trace, found: frozenset[int]) -> Int64s:
     """Return a number for the style of each action; `found` are actions that a search found."""
-    names = (action.name.encode("utf-8", "replace") for action in trace.actions)
-    colours = [zlib.crc32(name) % len(_COLOURS) for name in names]
-    looks: Int64s = np.array(colours, dtype=np.int64)
+    titles = [action.title for action in trace.actions]
+    colours = {title: zlib.crc32(title.encode("utf-8", "replace")) % len(_COLOURS) for title in set(titles)}
+    looks: Int64s = np.array([colours[title] for title in titles], dtype=np.int64)
     looks[list(found)] += len(_COLOURS)
     return looks
 

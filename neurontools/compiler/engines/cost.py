@@ -16,6 +16,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from neurontools.base.json_reader import load_json
 from neurontools.compiler.engines.dma import RELOAD_OPCODE, SPILL_OPCODE
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE, Engine
@@ -46,7 +48,10 @@ class CostError(NeuronToolsError):
 
 
 class CostRow(NamedTuple):
-    """A group of equal tiles as it is stored; times in ns, `operator` is a position in the graph."""
+    """A group of equal tiles as it is stored; times in ns, `operator` is a position in the graph.
+
+    `source` is the line of a kernel, "" where the operator's line is that of the row.
+    """
 
     operator: int
     opcode: str
@@ -58,15 +63,17 @@ class CostRow(NamedTuple):
     flops: int
     read_bytes: int
     write_bytes: int
+    source: str = ""
 
 
 def dump_schedule(head: dict[str, Any], rows: Sequence[CostRow]) -> bytes:
     """Return the bytes of a schedule: of other values, which are JSON, and of rows."""
-    kinds: dict[tuple[str, str], int] = {}
+    kinds: dict[tuple[str, ...], int] = {}
     columns: list[list[int]] = [[] for _ in range(_COLUMNS)]
-    for operator, opcode, engine, *numbers in rows:
+    for operator, opcode, engine, *numbers, source in rows:
+        kind = (engine.value, opcode, source) if source else (engine.value, opcode)
         columns[0].append(operator)
-        columns[1].append(kinds.setdefault((engine.value, opcode), len(kinds)))
+        columns[1].append(kinds.setdefault(kind, len(kinds)))
         for column, number in zip(columns[2:], numbers, strict=True):
             column.append(number)
     for number in _DELTAS:
@@ -99,7 +106,7 @@ def load_schedule(data: bytes, operators: int) -> tuple[dict[str, Any], tuple[Co
     if not count:
         return head, ()
     columns = [_unpack(body[start : start + count * 8]) for start in range(0, len(body), count * 8)]
-    kinds = [(Engine(engine), str(opcode)) for engine, opcode in head["kinds"]]
+    kinds = [(Engine(engine), str(opcode), "".join(source)) for engine, opcode, *source in head["kinds"]]
     return head, _rows(columns, kinds, operators)
 
 
@@ -115,7 +122,7 @@ def checked(value: object, limit: int) -> int:
 
 
 def _rows(
-    columns: Sequence[array[int]], kinds: Sequence[tuple[Engine, str]], limit: int
+    columns: Sequence[array[int]], kinds: Sequence[tuple[Engine, str, str]], limit: int
 ) -> tuple[CostRow, ...]:
     operators, starts = list(accumulate(columns[0])), list(accumulate(columns[2]))
     named, durations, busy, *work = columns[1], *columns[3:]
@@ -127,7 +134,8 @@ def _rows(
         raise ValueError("a number of an operation is out of range")
     engines = [kinds[number][0] for number in named]
     opcodes = [kinds[number][1] for number in named]
-    return tuple(map(CostRow, operators, opcodes, engines, starts, durations, busy, *work))
+    sources = [kinds[number][2] for number in named]
+    return tuple(map(CostRow, operators, opcodes, engines, starts, durations, busy, *work, sources))
 
 
 def _pack(column: Iterable[int]) -> bytes:
@@ -145,14 +153,13 @@ def _unpack(data: bytes) -> array[int]:
     return found
 
 
-__all__ = ["MAX_NS", "MAX_WORK", "CostError", "CostRow", "Engine", "GraphCost", "OpCost", "parse_operation"]
+__all__ = ["MAX_NS", "MAX_WORK", "CostError", "CostRow", "Engine", "GraphCost", "OpCost"]
 
 _SHOWN_OPERANDS = 3
 _TOTALS = ("total_ns", "sbuf_peak_bytes", "spill_save_bytes", "spill_reload_bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class OpCost:
+class OpCost(msgspec.Struct, frozen=True, gc=False):
     """A group of equal tiles of one operator on one engine.
 
     Times are modelled nanoseconds; `start_ns` counts from the start of the execution. The engine works for `busy_ns`
@@ -205,12 +212,12 @@ class GraphCost:
         """The groups with names, shapes and source lines."""
         assert self.graph is not None
         nodes, shapes, found = self.graph.nodes, {}, []
-        for operator, opcode, engine, start, duration, busy, count, flops, read, write in self.rows:
+        for operator, opcode, engine, start, duration, busy, count, flops, read, write, source in self.rows:
             node = nodes[operator]
             if operator not in shapes:
                 shapes[operator] = _shapes(node)
             work = start, duration, flops, read, write
-            origin = node.source, busy, count, operator, node.layer
+            origin = source or node.source, busy, count, operator, node.layer
             found.append(OpCost(node.op, opcode, engine, *work, shapes[operator], *origin))
         return tuple(found)
 
@@ -259,37 +266,6 @@ class GraphCost:
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
             raise CostError(f"not a cost model: {type(error).__name__}: {error}") from error
         return found
-
-
-def parse_operation(row: Any) -> OpCost:
-    """Return the operation of a stored row: the fields of `OpCost` in order.
-
-    Raises:
-        ValueError, TypeError, OverflowError: it has other fields, an unknown engine, or a number out of range.
-    """
-    name, opcode, engine, *numbers, shape, source, busy, count, operator, layer = row
-    start, duration, flops, read, write = map(int, numbers)
-    others = busy, count, operator = int(busy), int(count), int(operator)
-    if min(start, duration, flops, read, write, *others) < 0 or start + duration > MAX_NS:
-        raise ValueError("a number of an operation is out of range")
-    if max(flops, read, write, count, operator) > MAX_WORK or busy > duration:
-        raise ValueError("a number of an operation is out of range")
-    texts = str(shape), str(source)
-    return OpCost(
-        str(name),
-        str(opcode),
-        Engine(engine),
-        start,
-        duration,
-        flops,
-        read,
-        write,
-        *texts,
-        busy,
-        count,
-        operator,
-        str(layer),
-    )
 
 
 def _shapes(node: Node) -> str:

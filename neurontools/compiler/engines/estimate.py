@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.cost import MAX_WORK, CostRow, GraphCost
+from neurontools.compiler.engines.kernel_program import NAMESPACE
+from neurontools.compiler.engines.lowering.families import has_instruction
 from neurontools.compiler.engines.lowering.lower import lower
 from neurontools.compiler.engines.modelled_core import ModelledCore
-from neurontools.compiler.engines.placement import CUSTOM_OPCODE
+from neurontools.compiler.engines.placement import CUSTOM_OPCODE, split_name
 from neurontools.compiler.engines.schedule import Schedule, Scheduled, schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from neurontools.compiler.engines.kernel_program import CustomWork
     from neurontools.compiler.graph import Graph
     from neurontools.machine.instances.catalogue import DeviceType
 
@@ -23,7 +26,7 @@ def estimate(
     *,
     lnc: int | None = None,
     matmul_dtype: str | None = None,
-    custom_ns: Mapping[int, int] | None = None,
+    custom: Mapping[int, CustomWork] | None = None,
 ) -> GraphCost:
     """Return the modelled schedule of a graph on one logical core of a device.
 
@@ -32,28 +35,35 @@ def estimate(
         device: whose rates apply.
         lnc: physical cores of a logical core; None for the device's default. Work is spread over them evenly.
         matmul_dtype: what float32 matrix products are cast to (`--auto-cast`), None for no cast.
-        custom_ns: what calls of custom operators take, in ns, by their positions in the graph; for others the bytes
-            that they touch decide.
+        custom: what calls of custom operators do, by their positions in the graph; for others the bytes that they
+            touch decide.
     """
     machine = ModelledCore(device, device.lnc_default if lnc is None else lnc, matmul_dtype)
-    return cost_of(plan(graph, machine, custom_ns), machine, graph)
+    return cost_of(plan(graph, machine, custom), machine, graph)
 
 
-def plan(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int] | None = None) -> Schedule:
+def launch_ns(graph: Graph, machine: ModelledCore) -> int:
+    """Return the time of an execution before its first instruction; it is shorter for a kernel alone."""
+    calls = [node for node in graph.nodes if has_instruction(node)]
+    is_kernel = len(calls) == 1 and split_name(calls[0].op)[0] == NAMESPACE
+    return round(machine.costs.kernel_start_ns if is_kernel else machine.costs.launch_ns)
+
+
+def plan(graph: Graph, machine: ModelledCore, custom: Mapping[int, CustomWork] | None = None) -> Schedule:
     """Return the schedule of a graph with all that `estimate` leaves out: causes of waiting, slack, SBUF over time."""
-    return schedule(lower(graph, machine, custom_ns or {}), machine)
+    return schedule(lower(graph, machine, custom or {}), machine)
 
 
-def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph | None) -> GraphCost:
+def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph) -> GraphCost:
     """Return the stored form of a schedule: groups that take time, after the launch."""
-    rows, _ = _rows(planned.groups, round(machine.costs.launch_ns))
+    rows, _ = _rows(planned.groups, launch_ns(graph, machine))
     residency = planned.residency
     return GraphCost(
         rows=tuple(rows),
         total_ns=max((row.start_ns + row.duration_ns for row in rows), default=0),
         unknown=planned.unknown,
         fallback=machine.costs.version if machine.costs.is_fallback else "",
-        sbuf_peak_bytes=max(residency.used_bytes, default=0),
+        sbuf_peak_bytes=max((nbytes for _, nbytes in planned.sbuf_use()), default=0),
         spill_save_bytes=residency.spill_save_bytes,
         spill_reload_bytes=residency.spill_reload_bytes,
         graph=graph,
@@ -118,6 +128,7 @@ def _rows(groups: Sequence[Scheduled], launch_ns: int) -> tuple[list[CostRow], l
                 max(1, tiles),
                 min(carried, MAX_WORK),
                 *moved,
+                instruction.source,
             )
         )
         origins.append(number)

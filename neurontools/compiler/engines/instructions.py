@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from neurontools.compiler.engines.kernel_program import KernelProgram
     from neurontools.compiler.engines.placement import Engine
 
 
@@ -52,6 +53,7 @@ class Instruction:
         turning: how many of the tiles transpose operands, between the others.
         turning_ns: time of those together.
         psum_elements: float32 numbers a partition that it leaves in PSUM.
+        source: line of the kernel that issues it, "" for instructions of operators.
     """
 
     engine: Engine
@@ -68,6 +70,7 @@ class Instruction:
     turning: int = 0
     turning_ns: float = 0.0
     psum_elements: float = 0
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ class Step:
         streams: whether it works tile by tile, so that neighbours pass values on without keeping them whole.
         is_known: False where a fallback described the operator.
         in_hbm: whether it reads and writes HBM itself, so that operands are stored before it and results are there.
+        kernel: instructions of a kernel that run in place of `instructions`.
     """
 
     operator: int
@@ -91,6 +95,7 @@ class Step:
     streams: bool = False
     is_known: bool = True
     in_hbm: bool = False
+    kernel: KernelProgram | None = None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,7 @@ class EngineCosts:
     strided: float
     register_cycles: float
     kernel_semaphore_ns: float
+    kernel_start_ns: float
     semaphore_ns: float
     dma_engines: int
     dma_engine_bytes_ns: float
@@ -182,3 +183,14 @@ class ModelledCore:
     def reduce_factor(self, dtype: str) -> float:
         """Return Vector cycles an element of a sum or a maximum."""
         return self.costs.tensor_reduce_16bit if dtype in _SIXTEEN_BITS else 1.0
+
+
+@cache
+def kernel_core(device: DeviceType) -> ModelledCore:
+    """Return the physical core of a device that a kernel runs on.
+
+    Instructions of a kernel wait for single instructions, those of an operator for all of its tiles.
+    """
+    machine = ModelledCore(device, 1)
+    machine.costs = replace(machine.costs, semaphore_ns=machine.costs.kernel_semaphore_ns)
+    return machine

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.compiler.engines import dma, on_chip_memory
+from neurontools.compiler.engines.instructions import Instruction
+from neurontools.compiler.engines.modelled_core import kernel_core
 from neurontools.compiler.engines.on_chip_memory import PsumBanks, PsumValue
 from neurontools.compiler.engines.placement import Engine
 
 if TYPE_CHECKING:
-    from neurontools.compiler.engines.instructions import CoreProgram, Instruction
+    from neurontools.compiler.engines.instructions import CoreProgram, Step
+    from neurontools.compiler.engines.kernel_program import KernelProgram, Levels
     from neurontools.compiler.engines.modelled_core import ModelledCore
 
 _NOTHING = -1
@@ -51,6 +54,7 @@ class Schedule:
         residency: transfers and use of SBUF by step.
         psum: results in PSUM.
         program: whose steps they are.
+        kernels: each with its step and the group before its first one.
     """
 
     def __init__(
@@ -59,10 +63,12 @@ class Schedule:
         residency: on_chip_memory.Residency,
         psum: PsumBanks,
         program: CoreProgram,
+        kernels: list[tuple[KernelProgram, int, int]],
     ) -> None:
         self.groups = groups
         self.residency = residency
         self.psum = psum
+        self.kernels = kernels
         self.operators = [step.operator for step in program.steps]
         self.unknown = tuple(step.operator for step in program.steps if not step.is_known)
         self.end_ns = max((group.end_ns for group in groups), default=0.0)
@@ -92,11 +98,28 @@ class Schedule:
         for group in self.groups:
             starts[group.operator] = min(group.start_ns, starts.get(group.operator, group.start_ns))
         used = zip(self.operators, self.residency.used_bytes, strict=True)
-        return sorted((starts[operator], nbytes) for operator, nbytes in used if operator in starts)
+        found = [(starts[operator], nbytes) for operator, nbytes in used if operator in starts]
+        for kernel, step, before in self.kernels:
+            kept = self.residency.used_bytes[step]
+            found += [(time, kept + nbytes) for time, nbytes in self._levels(before, kernel.sbuf)]
+        return sorted(found, key=lambda level: level[0])
 
     def psum_use(self) -> list[tuple[float, int]]:
         """Return the banks of PSUM in use (2 KiB a partition each) from each time on, in order of time."""
-        return self.psum.use()
+        found = self.psum.use()
+        for kernel, _, before in self.kernels:
+            found += self._levels(before, kernel.psum)
+        return sorted(found, key=lambda level: level[0])
+
+    def _levels(self, before: int, levels: Levels) -> list[tuple[float, int]]:
+        """Return levels of a kernel by time: what an instruction uses counts from when all before it have started."""
+        found, latest, at = [], 0.0, before
+        for number, used in levels:
+            started = (group.start_ns for group in self.groups[at : before + 2 + number])
+            latest = max(latest, max(started, default=latest))
+            at = before + 1 + number
+            found.append((latest, used))
+        return found
 
 
 def schedule(program: CoreProgram, machine: ModelledCore) -> Schedule:
@@ -120,6 +143,8 @@ class _Scheduler:
         self.latest_transfer = _NOTHING
         self.operator = 0
         self.waits: list[tuple[int, float, float]] = []  # of the instruction at hand
+        self.kernels: list[tuple[KernelProgram, int, int]] = []
+        self.of_kernel: dict[KernelProgram, Schedule] = {}  # on its own
 
     def run(self) -> Schedule:
         residency = on_chip_memory.place(self.program, self.machine.sbuf_bytes)
@@ -135,6 +160,10 @@ class _Scheduler:
                     is_transposed=transfer.is_transposed,
                 )
                 self._transfer(moved, room)
+            if step.kernel is not None:
+                self.kernels.append((step.kernel, number, len(self.groups)))
+                self._run_kernel(step, step.kernel)
+                end, last = self.groups[-1].end_ns, len(self.groups) - 1
             for instruction in step.instructions:
                 self._add(instruction)
                 if self.groups and self.groups[-1].end_ns > end:
@@ -148,7 +177,53 @@ class _Scheduler:
             previous = self.step_ends[-1] if self.step_ends else (0.0, _NOTHING)
             self.step_ends.append(max((end, last), previous))
         self._complete(self.last[Engine.TENSOR], _FOREVER)
-        return Schedule(self.groups, residency, self.psum, self.program)
+        return Schedule(self.groups, residency, self.psum, self.program, self.kernels)
+
+    def _run_kernel(self, step: Step, kernel: KernelProgram) -> None:
+        """Add a kernel: it has the core for itself, so its schedule is that which it has alone."""
+        self._complete(self.last[Engine.TENSOR], _FOREVER)
+        alone = self.of_kernel.get(kernel)
+        if alone is None:
+            alone = self.of_kernel[kernel] = schedule(kernel.alone(), kernel_core(self.machine.device))
+        before = {number for number in (*self.last.values(), self.latest_transfer) if number >= 0}
+        begin_ns = max((self.groups[number].end_ns for number in before), default=0.0)
+        start = self._pass(step, (), begin_ns, {n: begin_ns - self.groups[n].end_ns for n in before})
+        base, ends = start + 1, set(range(len(alone.groups)))
+        for group in alone.groups:
+            ends.difference_update(earlier for earlier, _ in group.waits)
+            waits = tuple((base + earlier, margin) for earlier, margin in group.waits)
+            self.groups.append(
+                group._replace(
+                    operator=step.operator,
+                    start_ns=begin_ns + group.start_ns,
+                    end_ns=begin_ns + group.end_ns,
+                    after=base + group.after if group.after >= 0 else start,
+                    waits=waits or ((start, group.start_ns),),
+                )
+            )
+        end_ns = begin_ns + alone.end_ns
+        written = tuple(operand.buffer for operand in step.writes)
+        end = self._pass(
+            step, written, end_ns, {base + n: alone.end_ns - alone.groups[n].end_ns for n in ends}
+        )
+        for engine in Engine:
+            self.free[engine], self.last[engine] = end_ns, end
+        self.latest_transfer = end
+        self.gaps.clear()
+        for buffer in written:
+            self.writer[buffer] = self.stored[buffer] = end
+            self.readers.pop(buffer, None)
+
+    def _pass(self, step: Step, written: tuple[int, ...], time_ns: float, slack_ns: dict[int, float]) -> int:
+        """Add a group that takes no time and follows others, each with its slack, and return its number."""
+        after = min(slack_ns, key=lambda number: slack_ns[number], default=_NOTHING)
+        nothing = Instruction(Engine.SYNC, "", 0, 0.0, (), written)
+        self.groups.append(
+            Scheduled(
+                nothing, Engine.SYNC, step.operator, time_ns, time_ns, 0.0, after, tuple(slack_ns.items())
+            )
+        )
+        return len(self.groups) - 1
 
     def _ready(self, instruction: Instruction, busy: float) -> tuple[float, float, int]:
         """Return when the first piece may start, when the last may end, and which group decides."""

@@ -9,6 +9,7 @@ import functools
 import inspect
 import itertools
 import os
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,9 @@ from neurontools.nki.launch import (
     core_count,
     numbered,
     numeric_context,
+    record_launch,
     report_warnings,
+    run_profiled,
     warnings_of_failures,
 )
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
@@ -53,6 +56,8 @@ DEFAULT_TARGET = "trn2"
 """The newest target of release 2.26 whose documents are complete."""
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 _MOST_CORES = 2
+_PROFILE_NAMES = {"save_neff_name": "file.neff", "save_trace_name": "profile.ntff"}
+"""Options of decorators that name files, with the names that nki.profile has without them."""
 
 
 class _Language:
@@ -134,11 +139,33 @@ class EagerKernel:
             return self.func(*args, **kwargs)
         if self.mode in _OF_FRAMEWORKS:
             return call(self, args, kwargs)
-        return self.finished(run(self, args, kwargs))
+        start_ns = time.monotonic_ns()
+        done = run_profiled(self, args, kwargs)
+        self._save(done.launch, start_ns)
+        return self.finished(done)
 
     def finished(self, done: Run) -> Any:
         """Return what a call returns."""
         return done.results
+
+    def _save(self, launch: Launch, start_ns: int) -> None:
+        """Write the NEFF and the profile that the decorator names."""
+        defaults = _PROFILE_NAMES if self.mode == "profile" else {}
+        names = {key: self.options.get(key) or defaults.get(key) for key in _PROFILE_NAMES}
+        if not any(names.values()):
+            return
+        from neurontools.nki.profile import save_files
+
+        nth = int(self.options.get("profile_nth") or 1)
+        directory = self.options.get("working_directory") or ""
+        save_files(
+            launch,
+            start_ns,
+            neff=names["save_neff_name"] and os.path.join(directory, names["save_neff_name"]),
+            trace=names["save_trace_name"] and os.path.join(directory, names["save_trace_name"]),
+            execution=nth,
+            overwrites=self.mode != "profile" or bool(self.options.get("overwrite")),
+        )
 
 
 class MeasuredKernel(EagerKernel):
@@ -246,7 +273,10 @@ def profile(func: Any = None, **options: Any) -> Any:
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel on arrays and return its results; output parameters are written in place."""
     made = kernel if isinstance(kernel, EagerKernel) else EagerKernel(kernel, "trace")
-    return run(made, args, kwargs, simulates=True).results
+    start_ns = time.monotonic_ns()
+    done = run(made, args, kwargs, simulates=True)
+    record_launch(done.launch, start_ns)
+    return done.results
 
 
 class _FirstArguments(Arguments):

@@ -151,6 +151,7 @@ def tensor_scalar(
     if second is not None:
         values = apply_scalar(opcode, values, second, operand1, data, reverse=reverse1, argument="operand1")
     dst.write(values)
+    names = (first.name, second.name if second is not None else "")
     return running().issue(
         opcode,
         chosen,
@@ -158,7 +159,8 @@ def tensor_scalar(
         reads(dst),
         name,
         op=first.name,
-        op1=second.name if second is not None else "",
+        op1=names[1],
+        fits_scalar=names in _SCALAR_PAIRS_GEN3,
     )
 
 

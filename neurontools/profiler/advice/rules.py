@@ -21,6 +21,7 @@ from neurontools.profiler.advice.rules_graph import (
     spills,
     widths,
 )
+from neurontools.profiler.advice.rules_kernel import kernel_findings
 from neurontools.profiler.advice.rules_measured import (
     foreign_findings,
     foreign_steps,
@@ -50,6 +51,7 @@ PROGRAM_RULES: tuple[ProgramRule, ...] = (
     small_copies,
     layouts,
     kernels,
+    kernel_findings,
 )
 RUN_RULES: tuple[RunRule, ...] = (host_bound, graph_cuts, recompiles, input_stalls, stragglers)
 _SMALLEST_SHARE = 0.05
@@ -80,10 +82,10 @@ def advise(subject: ProfiledRun) -> Report:
     for program in programs:
         program.trains = trains
         name = program.name if len(programs) > 1 else ""
-        for rule in PROGRAM_RULES:
+        for rule in (kernel_findings,) if program.is_kernel else PROGRAM_RULES:
             if rule is not batch or len(programs) == 1:
                 findings += (_of_a_step(finding, program, subject, name) for finding in rule(program))
-    if len(programs) > 1:
+    if len(programs) > 1 and not all(program.is_kernel for program in programs):
         findings.append(
             Silent(BATCH, f"the steps have {len(programs)} graphs, which need not have one batch")
         )

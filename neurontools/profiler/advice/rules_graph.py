@@ -476,7 +476,7 @@ def _kernel(program: ProfiledProgram, op: str, positions: Sequence[int], now_ns:
     times = f"{format_ns(now_ns)}, and {format_ns(copied_ns)} would copy its tensors through TCM"
     if now_ns < _SLOWER * copied_ns:
         return Silent(KERNELS, f"{namespace}::{name} takes {times}")
-    trial = program.trial(custom_ns=copied)
+    trial = program.trial(custom=copied)
     if trial.gain is None or not trial.is_worth:
         return Silent(KERNELS, f"{namespace}::{name} takes {times}: {trial.words}")
     source = os.path.basename(program.graph.nodes[positions[0]].source)

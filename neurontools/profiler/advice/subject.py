@@ -30,6 +30,7 @@ from neurontools.profiler.capture.format import ProfileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from neurontools.compiler.engines.kernel_program import CustomWork
     from neurontools.compiler.neff import Neff
     from neurontools.profiler.trace.trace import Trace
 
@@ -200,6 +201,11 @@ class ProfiledProgram:
         self.trains = any("_backward" in node.op or "_fused_" in node.op for node in neff.graph.nodes)
 
     @property
+    def is_kernel(self) -> bool:
+        """Whether it is a kernel alone, outside of a model."""
+        return len(self.graph.nodes) == len(self.neff.kernel_files) == 1
+
+    @property
     def total_ns(self) -> int:
         """Modelled time of an execution, as every other page of the profile shows it."""
         return self.neff.cost.total_ns
@@ -215,7 +221,7 @@ class ProfiledProgram:
         change: Callable[[], Graph] | None = None,
         *,
         flags: Sequence[str] = (),
-        custom_ns: Mapping[int, int] | None = None,
+        custom: Mapping[int, CustomWork] | None = None,
         executions: float = 1,
         is_bound: bool = False,
     ) -> Trial:
@@ -224,7 +230,7 @@ class ProfiledProgram:
         Args:
             change: makes the changed graph, None for the graph as it is; may raise ChangeError.
             flags: compiler flags besides those of the NEFF.
-            custom_ns: other times of custom operators by position.
+            custom: other work of custom operators by position.
             executions: how many of the changed graph do the work of one now.
             is_bound: whether the change brings that gain at most.
         """
@@ -232,7 +238,7 @@ class ProfiledProgram:
             graph = self.graph if change is None else change()
         except ChangeError as error:
             return Trial(None, error.message)
-        cost, problem = model_graph(self.neff, graph, self.device, self.lnc, flags, custom_ns)
+        cost, problem = model_graph(self.neff, graph, self.device, self.lnc, flags, custom)
         if cost is None:
             return Trial(None, problem)
         one_ns = cost.total_ns * self.total_ns / max(1, self._now_ns)

@@ -162,7 +162,7 @@ def order_details(trace: Trace, order: EventOrder) -> tuple[tuple[str, str], ...
         for number, link in enumerate(links[:_LISTED]):
             event = trace.event(link.event)
             slack = f", {units.format_ns(link.slack_ns)} {word}" if link.slack_ns else ""
-            text = f"{short_operator(event.action.name)} on {event.row.name}"
+            text = f"{short_operator(event.action.title)} on {event.row.name}"
             details.append(("" if number else name, text + (", last" if link.decides else slack)))
         if not links:
             details.append((name, "nothing"))
@@ -180,7 +180,7 @@ def program_order(neff: Neff) -> ProgramOrder:
     """
     machine = core_of(neff)
     schedule = schedule_of(neff, machine)
-    if cost_of(schedule, machine, None).rows != neff.cost.rows:
+    if cost_of(schedule, machine, neff.graph).rows != neff.cost.rows:
         raise ProfileError(
             "the schedule in the NEFF is that of another version of the cost model",
             "compile the program again",
@@ -313,5 +313,7 @@ def _gap_before(trace: Trace, event: TraceEvent) -> str:
     before = trace.event(event.number - 1)
     gap = event.start - before.start - before.duration
     return (
-        f"{units.format_ns(gap)} after {before.action.name}" if gap >= 0 else f"overlaps {before.action.name}"
+        f"{units.format_ns(gap)} after {before.action.title}"
+        if gap >= 0
+        else f"overlaps {before.action.title}"
     )

@@ -126,7 +126,9 @@ class _CoreTracks:
         for number in np.unique(np.concatenate(present)).tolist() if present else ():
             queue = self._actions[number].queue
             if queue is not None:
-                by_queue.setdefault(queue, np.zeros(len(self._actions), dtype=bool))[number] = True
+                if queue not in by_queue:
+                    by_queue[queue] = np.zeros(len(self._actions), dtype=bool)
+                by_queue[queue][number] = True
         return [(queue, self._sum(Track.DMA, wanted)) for queue, wanted in by_queue.items()]
 
     def active_ns(self) -> int:

@@ -145,19 +145,23 @@ def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupT
 def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
     """Return the operators of each engine with the largest total time first, at most `limit` of them."""
     count, total = action_totals(trace)
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for number in np.flatnonzero(count):
+    groups: dict[tuple[str, str, Track], list[int]] = {}
+    happened = np.flatnonzero(count)
+    numbers = (happened.tolist(), count[happened].tolist(), total[happened].tolist())
+    for number, calls, total_ns in zip(*numbers, strict=True):
         found = trace.actions[number]
-        group = groups.setdefault((_operator(found), found.opcode, found.track.label), [0, 0, 0, 0])
-        calls = int(count[number])
+        key = _operator(found), found.opcode, found.track
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = [0, 0, 0, 0]
         group[0] += calls
-        group[1] += int(total[number])
+        group[1] += total_ns
         group[2] += calls * found.flops
         group[3] += calls * (found.read_bytes + found.write_bytes)
     everything = int(total.sum()) or 1
     operators = [
-        OperatorTotal(*key, group[0], group[1], group[1] / everything, group[2], group[3])
-        for key, group in groups.items()
+        OperatorTotal(name, opcode, track.label, calls, total_ns, total_ns / everything, flops, moved)
+        for (name, opcode, track), (calls, total_ns, flops, moved) in groups.items()
     ]
     operators.sort(key=lambda operator: (-operator.total_ns, operator.name, operator.engine, operator.opcode))
     return tuple(operators[:limit])

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base.files import read_input
-from neurontools.compiler.engines.estimate import plan
+from neurontools.compiler.engines.estimate import launch_ns, plan
 from neurontools.compiler.engines.modelled_core import ModelledCore
-from neurontools.compiler.engines.placement import CUSTOM_OPCODE
 from neurontools.compiler.neff import parse
 from neurontools.compiler.options import CompileError, device_of, read_flags
+from neurontools.compiler.what_if import known_work
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.compiler.engines.schedule import Schedule
+    from neurontools.compiler.engines.schedule import Schedule, Scheduled
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.profiler.analysis.steps import ProcessSteps
@@ -94,9 +94,7 @@ def core_of(neff: Neff, device: DeviceType | None = None) -> ModelledCore:
 
 def schedule_of(neff: Neff, core: ModelledCore) -> Schedule:
     """Return the schedule of a program, made anew from its graph."""
-    # The work of custom operators was counted when the NEFF was made.
-    custom = {op.operator: op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE}
-    return plan(neff.graph, core, custom)
+    return plan(neff.graph, core, known_work(neff))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,16 +224,15 @@ def path_of_neff(
     schedule = schedule_of(neff, core)
     parts, on_path = _parts(neff, schedule)
     path_ns = sum(part.part_ns for part in parts)
-    names = [node.op for node in neff.graph.nodes]
     return CriticalPath(
         program=program or neff.header.name,
         neff_hash=neff_hash,
         executions=executions,
-        launch_ns=round(core.costs.launch_ns),
+        launch_ns=launch_ns(neff.graph, core),
         path_ns=path_ns,
         parts=tuple(parts),
         operators=_totals(
-            parts, _slack(schedule, on_path, lambda at: names[schedule.groups[at].operator]), "operator"
+            parts, _slack(schedule, on_path, lambda at: _name(neff, schedule.groups[at])), "operator"
         ),
         engines=_totals(
             parts, _slack(schedule, on_path, lambda at: str(schedule.groups[at].engine)), "engine"
@@ -256,18 +253,26 @@ def _parts(neff: Neff, schedule: Schedule) -> tuple[list[PathPart], frozenset[in
         if end > reached:
             parts.append(
                 PathPart(
-                    operator=node.op,
+                    operator=_name(neff, group),
                     opcode=group.instruction.opcode,
                     engine=str(group.engine),
                     start_ns=round(group.start_ns),
                     part_ns=end - reached,
-                    source=node.source,
+                    source=group.instruction.source or node.source,
                     layer=node.layer,
                     shape=shapes.get(group.operator, ""),
                 )
             )
             reached = end
     return parts, frozenset(path)
+
+
+def _name(neff: Neff, group: Scheduled) -> str:
+    """Return the operator of a group, or the instruction of a kernel with its line."""
+    instruction = group.instruction
+    if instruction.source:
+        return f"{instruction.opcode} {os.path.basename(instruction.source)}"
+    return neff.graph.nodes[group.operator].op
 
 
 def _slack(schedule: Schedule, on_path: frozenset[int], name: Callable[[int], str]) -> dict[str, int]:

@@ -46,6 +46,7 @@ from neurontools.runtime.host_activity import HostEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.runtime.host_activity import HostRecord
     from neurontools.runtime.session import Model, Runtime
 
@@ -59,17 +60,28 @@ _MAX_CAPTURES = 1000
 
 
 def describe_run(runtime: Runtime, options: CaptureOptions) -> Meta:
+    """Return the description of a capture of this process that starts now."""
+    return describe_process(runtime.instance, runtime.lnc, runtime.cores, options)
+
+
+def describe_process(
+    instance: InstanceType, lnc: int, cores: tuple[int, ...], options: CaptureOptions
+) -> Meta:
     """Return the description of a capture of this process that starts now.
 
-    Peaks are those of one logical NeuronCore at bfloat16.
+    Args:
+        instance: what it runs on. Peaks are those of one of its logical NeuronCores at bfloat16.
+        lnc: physical cores of a logical core.
+        cores: logical cores of the machine that the process uses.
+        options: what is recorded.
     """
-    device = runtime.instance.device
+    device = instance.device
     rank, world_size = _worker(os.environ)
     return Meta(
-        instance_type=runtime.instance.name,
+        instance_type=instance.name,
         instance_id=instance_id(env.machine(), os.getuid()),
-        lnc=runtime.lnc,
-        cores=runtime.cores,
+        lnc=lnc,
+        cores=cores,
         pid=os.getpid(),
         command=tuple(sys.orig_argv),
         boot_id=read_boot_id(),
@@ -78,8 +90,8 @@ def describe_run(runtime: Runtime, options: CaptureOptions) -> Meta:
         device_profile=options.device.value,
         max_events_per_nc=options.max_events_per_nc,
         peaks=Peaks(
-            tensor_flops_s=device.core.tensor_flops_s("bfloat16") * runtime.lnc,
-            hbm_bytes_s=device.memory_bandwidth_bytes_s * runtime.lnc / device.physical_cores,
+            tensor_flops_s=device.core.tensor_flops_s("bfloat16") * lnc,
+            hbm_bytes_s=device.memory_bandwidth_bytes_s * lnc / device.physical_cores,
             clock_hz=dict(device.core.clock_hz).get(_BASE_CLOCK, 0.0),
         ),
         version=__version__,
@@ -256,11 +268,16 @@ def capture_from_environ(runtime: Runtime) -> Capture | None:
         UsageError: a NEURON_RT_INSPECT_* variable is invalid.
         ProfileError: the output directory cannot be made.
     """
+    return capture_process(lambda options: describe_run(runtime, options))
+
+
+def capture_process(describe: Callable[[CaptureOptions], Meta]) -> Capture | None:
+    """Return a capture as `capture_from_environ` does; `describe` says what is captured with some options."""
     directory = output_directory(os.environ)
     if directory is None:
         return None
     options = options_from_environ(os.environ)
-    capture = Capture(directory, describe_run(runtime, options), options)
+    capture = Capture(directory, describe(options), options)
     if options.only_failures:
         return capture
     if env.flag(env.RUN) and os.environ.get("RANK", "0") == "0" and sys.stderr.isatty():

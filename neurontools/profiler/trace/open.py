@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base.files import packing_of, read_input
+from neurontools.base.garbage import without_collection
 from neurontools.profiler.capture.files import HostEvent
 from neurontools.profiler.capture.format import (
     META_FILE,
@@ -92,7 +93,8 @@ def _has_tables(path: str) -> bool:
 
 def load(path: str, session: int | None = None) -> Trace:
     """Open the captures of one run at or below a directory as one trace. Arguments and errors are `open_captures`'."""
-    return merge(open_captures(path, session))
+    with without_collection():
+        return merge(open_captures(path, session))
 
 
 def merge(captures: tuple[ProcessCapture, ...]) -> Trace:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from neurontools.compiler.engines.dma import DmaQueue, queue_of
+from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.profiler.capture.format import NAMED_TRACKS, NO_CORE, Track, process_label
 from neurontools.profiler.trace.rows import EventBlock, Part
 from neurontools.runtime.host_activity import HostEvent
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.rows import ExecutionFilter, RowEvents
 
 
-@dataclass(frozen=True, slots=True)
-class TraceAction:
+_KERNELS = f"{NAMESPACE}."
+
+
+class TraceAction(msgspec.Struct, frozen=True, gc=False):
     """What an event does: an operation of a program, a system event, or a whole model.
 
     An engine works for `busy_ns` of the event, 0 if for all of it, on `tiles` instructions. `layer` is the path of the
@@ -43,6 +47,11 @@ class TraceAction:
     layer: str = ""
     place: int = -1
     stack: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is called between other events: the operator, but the instruction itself within a kernel."""
+        return self.opcode if self.name.startswith(_KERNELS) and self.place >= 0 else self.name
 
     @property
     def queue(self) -> DmaQueue | None:
@@ -253,7 +262,9 @@ class Trace:
 
     def with_rows(self, rows: Iterable[TraceRow], runs: Iterable[CoreRuns]) -> Trace:
         """Return the trace with other events in its rows; rows without events vanish, numbers count anew."""
-        return replace(self, rows=numbered(rows), runs=tuple(runs), stated=())
+        made = replace(self, rows=numbered(rows), runs=tuple(runs), stated=())
+        made.__dict__["columns"] = self.columns  # they have the same actions
+        return made
 
     def of_executions(self, wanted: ExecutionFilter) -> Trace:
         """Return the trace with the chosen executions only; what the host did stays."""

@@ -147,7 +147,7 @@ def test_a_custom_operator_costs_what_the_calibration_says() -> None:
     cost = estimate(graph, TRN1)
     assert cost.gpsimd_ns == round(rates().launch_ns + rates().transfer_ns(2 * 64 * 4))
     assert cost.total_ns == LAUNCH_NS + cost.gpsimd_ns
-    assert estimate(graph, TRN1, custom_ns={0: 1_234_567}).gpsimd_ns == 1_234_567
+    assert estimate(graph, TRN1, custom={0: 1_234_567}).gpsimd_ns == 1_234_567
 
 
 def test_an_embedding_is_charged_for_its_rows_and_not_for_its_table() -> None:

@@ -125,6 +125,51 @@ def _cost_seeds() -> list[bytes]:
     return [_neff_files()["cost.bin"]]
 
 
+def _kernel_seeds() -> list[bytes]:
+    return [_kernel_files()["kernels/0.json"]]
+
+
+@cache
+def _kernel_files() -> dict[str, bytes]:
+    """Return the files of a NEFF that is a kernel."""
+    from neurontools.compiler.archive import unpack_files
+    from neurontools.compiler.engines.estimate import estimate
+    from neurontools.compiler.engines.instructions import Instruction
+    from neurontools.compiler.engines.kernel_program import InstructionFacts, KernelProgram
+    from neurontools.compiler.engines.placement import Engine
+    from neurontools.compiler.graph import Node
+    from neurontools.compiler.neff import pack
+    from neurontools.compiler.neff_header import HEADER_BYTES
+    from neurontools.machine.instances.catalogue import instance_type
+    from tests.compiler.graphs import graph_of, tensor
+
+    instructions = (
+        Instruction(Engine.DMA, "DMA_DIRECT2D", 1, 900.5, (), (0,), read_bytes=64, source="k.py:3"),
+        Instruction(Engine.VECTOR, "TENSOR_COPY", 1, 60.0, (0,), (1,), scalar_ns=70.5, source="k.py:4"),
+    )
+    facts = InstructionFacts(0, 128, 256, 0, 64, is_scratch=True), InstructionFacts(1, 128, could_ns=70.5)
+    kernel = KernelProgram(instructions, facts, ((0, 64), (2, 0)), ((1, 1),))
+    graph = graph_of(Node("nki.k.default", (tensor(0, 4, 4),), (), (tensor(1, 4, 4),)))
+    cost = estimate(graph, instance_type("trn2.48xlarge").device, lnc=1, custom={0: kernel})
+    flags = ("--target=trn2", "--logical-nc-config=1")
+    neff = pack(graph, cost, name="k", build_version="2.16", flags=flags, kernels={0: kernel})
+    return unpack_files(neff[HEADER_BYTES:])
+
+
+def _check_kernel(data: bytes) -> None:
+    """Read a kernel in a NEFF, and make its schedule."""
+    from neurontools.compiler.neff import parse
+    from neurontools.profiler.advice.rules_kernel import kernel_findings
+    from neurontools.profiler.advice.subject import ProfiledProgram
+    from neurontools.profiler.analysis.programs import core_of, schedule_of
+
+    neff = parse(_packed({**_kernel_files(), "kernels/0.json": data}))
+    planned = schedule_of(neff, core_of(neff))
+    planned.sbuf_use()
+    planned.psum_use()
+    kernel_findings(ProfiledProgram(neff, "k"))
+
+
 @cache
 def _neff_files() -> dict[str, bytes]:
     from neurontools.compiler.archive import unpack_files
@@ -137,18 +182,23 @@ def _neff_files() -> dict[str, bytes]:
 def _check_part(name: str, data: bytes) -> None:
     """Put a file into a NEFF and read it as programs and tools do."""
     from neurontools.commands import packager
-    from neurontools.compiler.archive import pack_files
     from neurontools.compiler.neff import parse
-    from neurontools.compiler.neff_header import write_header
     from neurontools.profiler.capture.format import program_of_neff
 
-    body = pack_files({**_neff_files(), name: data})
-    neff = write_header(body, name="mlp", build_version="2.16", lnc=1) + body
+    neff = _packed({**_neff_files(), name: data})
     Path("fuzz.neff").write_bytes(neff)
     run(packager.main, "info", "fuzz.neff")
     run(packager.main, "info", "fuzz.neff", "--json-output", is_json=True)
     parse(neff)
     assert program_of_neff(neff).operations is not None
+
+
+def _packed(files: dict[str, bytes]) -> bytes:
+    from neurontools.compiler.archive import pack_files
+    from neurontools.compiler.neff_header import write_header
+
+    body = pack_files(files)
+    return write_header(body, name="mlp", build_version="2.16", lnc=1) + body
 
 
 def _check_neff(data: bytes) -> None:
@@ -365,6 +415,7 @@ TARGETS = (
         lambda data: _check_part("graph.json", data),
     ),
     Target("cache/neff-cost", Format.BINARY, _cost_seeds, lambda data: _check_part("cost.bin", data)),
+    Target("cache/neff-kernel", Format.JSON, _kernel_seeds, _check_kernel),
     Target(
         "cache/neff-manifest",
         Format.JSON,

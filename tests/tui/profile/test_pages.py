@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace.open import load, open_trace
@@ -208,7 +208,7 @@ async def test_two_profiles_are_compared(trace: Trace, home: Path, maker: Maker)
     class Slower(type(maker)):  # type: ignore[misc]
         def mlp(self) -> tuple[object, ...]:
             return tuple(
-                replace(each, duration_ns=each.duration_ns * 2) if each.name == "aten.relu" else each
+                structs.replace(each, duration_ns=each.duration_ns * 2) if each.name == "aten.relu" else each
                 for each in super().mlp()
             )
 

@@ -45,6 +45,7 @@ from neurontools.compiler.work import flops, touched_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from neurontools.compiler.engines.kernel_program import CustomWork
     from neurontools.compiler.engines.modelled_core import ModelledCore
     from neurontools.compiler.graph import Graph
 
@@ -170,13 +171,13 @@ _LOWERINGS: dict[OperatorFamily, Callable[[Lowering, LoweredCall], None]] = {
 }
 
 
-def lower(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int]) -> CoreProgram:
+def lower(graph: Graph, machine: ModelledCore, custom: Mapping[int, CustomWork]) -> CoreProgram:
     """Return the program of a graph.
 
     Args:
         graph: what to run.
         machine: the core that runs it.
-        custom_ns: modelled times of calls of custom operators, by position.
+        custom: what calls of custom operators do, by position.
     """
     calls = calls_of(graph)
     inputs = frozenset(graph.inputs)
@@ -186,7 +187,7 @@ def lower(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int]) -> 
     for call in calls:
         step = low.start(call)
         if call.kind is OperatorFamily.CUSTOM:
-            lower_custom(low, call, custom_ns.get(call.position))
+            lower_custom(low, call, custom.get(call.position))
         else:
             _LOWERINGS[call.kind](low, call)
         steps.append(step)

@@ -8,12 +8,14 @@ from neurontools import gpsimd
 from neurontools.compiler.engines import dma
 from neurontools.compiler.engines.dma import INDIRECT_OPCODE, PLAIN_OPCODE
 from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction
+from neurontools.compiler.engines.kernel_program import KernelProgram
 from neurontools.compiler.engines.lowering.calls import PartitionLayout, numel, row_bytes
 from neurontools.compiler.engines.lowering.families import plain_name
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, CUSTOM_OPCODE, Engine
 from neurontools.compiler.work import flops, item_bytes, read_bytes, touched_bytes, write_bytes
 
 if TYPE_CHECKING:
+    from neurontools.compiler.engines.kernel_program import CustomWork
     from neurontools.compiler.engines.lowering.calls import LoweredCall
     from neurontools.compiler.engines.lowering.context import Lowering
     from neurontools.compiler.graph import View
@@ -249,11 +251,16 @@ def lower_collective(low: Lowering, call: LoweredCall) -> None:
 UNKNOWN_COLLECTIVE_NS = 15_000
 
 
-def lower_custom(low: Lowering, call: LoweredCall, known_ns: int | None) -> None:
-    """Lower an operator of a user's library: the time of its counted work, or of its bytes."""
+def lower_custom(low: Lowering, call: LoweredCall, known: CustomWork | None) -> None:
+    """Lower an operator of a user's library: a kernel, the time of its counted work, or of its bytes."""
+    if isinstance(known, KernelProgram):
+        low.step.in_hbm, low.step.kernel = True, known
+        low.read_all(call)
+        low.write_all(call)
+        return
     moved = read_bytes(call.node), write_bytes(call.node)
     rates = gpsimd.rates()
-    spent = rates.launch_ns + rates.transfer_ns(sum(moved)) if known_ns is None else known_ns
+    spent = rates.launch_ns + rates.transfer_ns(sum(moved)) if known is None else known
     engine = Engine.GPSIMD if low.machine.has_gpsimd else Engine.VECTOR
     low.step.instructions.append(
         Instruction(
