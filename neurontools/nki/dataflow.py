@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from neurontools.nki.regions import Box
 
 _FILLS = frozenset({"memset", "iota", "shared_identity_matrix", "rand", "rng"})
+_COPIES = frozenset({"dma_copy", "tensor_copy"})
 _PARTIAL = frozenset(
     {"nc_stream_shuffle", "nonzero_with_count", "local_gather", "quantize_mx", "tensor_copy_predicated"}
 )
@@ -187,9 +188,21 @@ class _Checker:
             self.reported.add(key)
             self.launch.warn("sum", f"{record.opcode}: {what} {before.location}; {remedy}", record.location)
 
+    def _copies_fill(self, record: Record) -> bool:
+        """Return whether an instruction copies a constant, as kernels fill tensors in HBM."""
+        if record.opcode not in _COPIES:
+            return False
+        source = record.reads[0]
+        history = self.histories.get(source.allocation)
+        if history is None:
+            return False
+        node = history.node(self.cache.box(source))
+        writers = [history.writers[other] for other in history.boxes.overlapping[node]]
+        return all(writer is None or writer.opcode in _FILLS for writer in writers)
+
     def _lost(self, before: Record, record: Record, access: ElementAccess) -> None:
         key = (before.location, record.location)
-        if key not in self.reported:
+        if key not in self.reported and not self._copies_fill(before):
             self.reported.add(key)
             label = access.allocation.label
             self.launch.warn(

@@ -58,6 +58,15 @@ class NkiTensor(TensorView):
             self._check_written(operand)
         return note_read(self.array())
 
+    def is_written(self) -> bool:
+        """Return whether an instruction has written any of the elements."""
+        storage = self.storage
+        if storage.is_complete or self.itemsize != item_bytes(storage.allocation.dtype):
+            return True
+        if storage.written is None:
+            return False
+        return bool(strided(storage.written, self.shape, self.strides, self.offset, self).any())
+
     def read_moved(self, operand: str = "") -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements for a transpose, and by element whether they were written, None where all are.
 

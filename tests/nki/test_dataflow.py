@@ -42,6 +42,25 @@ def test_a_fill_or_a_part_may_be_overwritten(options: dict[str, bool]) -> None:
     assert _of_kind(launch_of(_writes_twice, ones(128, 64), **options), "lost") == []
 
 
+@pytest.mark.parametrize("fills", [False, True])
+def test_a_copy_of_a_fill_may_be_overwritten(fills: bool) -> None:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        start = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        if fills:
+            nisa.memset(dst=start, value=0.0)
+        else:
+            nisa.dma_copy(dst=start, src=x)
+        nisa.dma_copy(dst=out, src=start)
+        tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    assert len(_of_kind(launch_of(kernel, ones(128, 64)), "lost")) == (not fills)
+
+
 def test_results_beside_a_sum_need_no_reader() -> None:
     @jit
     def kernel(x: Any) -> Any:

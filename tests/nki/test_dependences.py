@@ -289,6 +289,22 @@ def test_a_transpose_may_move_columns_that_nothing_uses(transpose: str, used: in
         )
 
 
+@pytest.mark.parametrize(("rows", "is_named"), [((0, 16), False), ((), True)])
+def test_cores_of_gpsimd_without_work_read_nothing(rows: tuple[int, ...], is_named: bool) -> None:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((1, 65), nl.int32, nl.shared_hbm)
+        tile, places = _tile(), nl.ndarray((128, 65), nl.int32)
+        for row in rows:
+            nisa.dma_copy(dst=tile[row : row + 1], src=x[row : row + 1])
+        nisa.nonzero_with_count(dst=places, src=tile)
+        nisa.dma_copy(dst=out, src=places[0:1])
+        return out
+
+    kinds = [warning.kind for warning in launch_of(kernel, ones(128, 64)).warnings]
+    assert kinds == (["unwritten"] if is_named else [])
+
+
 def test_warnings_come_with_the_error_that_they_explain(capsys: pytest.CaptureFixture[str]) -> None:
     @jit
     def kernel(x: Any) -> Any:

@@ -240,8 +240,12 @@ def nonzero_with_count(
         )
     source = src.array().reshape(src.shape[0], -1)
     target = dst.array()
-    for row in range(0, src.shape[0], _GPSIMD_PARTITIONS):
-        src[row : row + 1].read("src")
+    rows = range(0, src.shape[0], _GPSIMD_PARTITIONS)
+    # Each core of GpSimd has a partition of its own; kernels give work to some of the cores.
+    busy = [row for row in rows if src[row : row + 1].is_written()] or rows
+    for row in rows:
+        if row in busy:
+            src[row : row + 1].read("src")
         places = np.flatnonzero(source[row]) + index_offset
         line = np.full(source.shape[1] + 1, padding_val, dtype=np.int64)
         line[: places.size] = places
