@@ -109,7 +109,7 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             results = traced_calls.call(kernel.number, kernel.factors, args, kwargs)
             return None if results == () else results
     if not env.flag("NKI_SIMULATOR"):
-        check_core_count(kernel.func.__name__, core_count(kernel.factors))
+        check_core_count(getattr(kernel, "__name__", "kernel"), core_count(kernel.factors))
     if has_torch:
         from neurontools.nki import torch_operator
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from neurontools.nki.launch import GridFactors
 
 
-@nonstrict_trace
+@nonstrict_trace  # type: ignore[untyped-decorator]
 def call(number: int, factors: GridFactors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a kernel with fake tensors: the graph gets its operator. A call without results returns ()."""
     results = torch_operator.call(kernels[number].on_grid(factors), args, kwargs)

@@ -246,7 +246,7 @@ def need_on_chip(function: str, *tiles: Any) -> None:
         if isinstance(tile, Tile) and not tile.on_chip:
             fail(
                 function,
-                f"operand `{tile}` is in HBM, must be in SBUF or PSUM",
+                f"operand `{tile.label}` is in HBM, must be in SBUF or PSUM",
                 "load it with nl.load",
                 tile.operand.storage.allocation,
             )
@@ -319,7 +319,7 @@ def assign(target: Tile, value: Any) -> None:
     """
     if not target.on_chip:
         fail(
-            "assignment", f"`{target}` is in HBM", "write it with nl.store", target.operand.storage.allocation
+            "assignment", f"`{target.label}` is in HBM", "write it with nl.store", target.operand.storage.allocation
         )
     if _is_scalar(value):
         fill(target, value)

@@ -66,7 +66,7 @@ def _need_hbm(function: str, tile: Tile) -> None:
     if tile.on_chip:
         fail(
             function,
-            f"`{tile}` is on the chip, must be in HBM",
+            f"`{tile.label}` is on the chip, must be in HBM",
             "copy it with nl.copy",
             tile.operand.storage.allocation,
         )
@@ -266,12 +266,12 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -
     if source.ndim > _MATRIX_DIMS:
         refuse_size(
             "transpose",
-            f"parameter '{source}' of 'transpose' exceed max supported number of dimensions of 2.",
+            f"parameter '{source.label}' of 'transpose' exceed max supported number of dimensions of 2.",
         )
     if source.shape[1] > limit:
         refuse_size(
             "transpose",
-            f"size of dimension 1 in '{source}' of 'transpose' exceed architecture limitation of {limit}.",
+            f"size of dimension 1 in '{source.label}' of 'transpose' exceed architecture limitation of {limit}.",
         )
     made = transposed("transpose", in_sbuf(source), mask, instructions.nc_transpose, PSUM)
     return made if dtype is None or made.operand.dtype == name_of(dtype) else made.astype(dtype)

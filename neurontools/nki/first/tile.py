@@ -120,6 +120,11 @@ class Tile:
         """Whether it is in SBUF or PSUM."""
         return self.operand.on_chip
 
+    @property
+    def label(self) -> str:
+        """Type, name and shape, as messages name it."""
+        return f"{self.operand.dtype} {self.operand.storage.allocation.label}{list(self.shape)}"
+
     def __repr__(self) -> str:
         return repr(self.operand)
 
@@ -145,7 +150,7 @@ class Tile:
     def assert_shape(self, shape: Sequence[int]) -> Tile:
         """Return the tensor if it has a shape."""
         if tuple(shape) != self.shape:
-            fail("assert_shape", f"shape of `{self}` does not match the expected shape of {list(shape)}")
+            fail("assert_shape", f"shape of `{self.label}` does not match the expected shape of {list(shape)}")
         return self
 
     # ---- views
@@ -277,7 +282,7 @@ class _Subscript:
         ndim = len(self._view.shape)
         given = sum(item is not None and item is not Ellipsis for item in keys)
         if given > ndim:
-            fail("index", f"{given} indices for the {ndim} dimensions of `{tile}`", "", self._allocation)
+            fail("index", f"{given} indices for the {ndim} dimensions of `{tile.label}`", "", self._allocation)
         at = next((number for number, item in enumerate(keys) if item is Ellipsis), None)
         rest: list[Any] = [slice(None)] * (ndim - given)
         if at is None:
@@ -288,7 +293,7 @@ class _Subscript:
         if tile.lookups or (
             tile.bounds and not all(isinstance(item, slice) and item == slice(None) for item in keys)
         ):
-            fail("index", f"`{tile}` is indexed twice", "join the indices in one subscript", self._allocation)
+            fail("index", f"`{tile.label}` is indexed twice", "join the indices in one subscript", self._allocation)
 
     @property
     def _allocation(self) -> Any:

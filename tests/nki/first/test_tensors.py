@@ -203,12 +203,13 @@ def test_what_a_tensor_tells():
     def kernel(a):
         tile = nl.ndarray((4, 5), dtype=nl.bfloat16, buffer=nl.psum, name="mine")
         assert (a.shape, a.ndim, a.size, a.itemsize, len(a), a.on_chip) == ((8, 6), 2, 48, 4, 8, False)
-        assert (tile.buffer is nl.psum, tile.name, repr(tile), tile.itemsize) == (
+        assert (tile.buffer is nl.psum, tile.name, tile.label, tile.itemsize) == (
             True,
             "mine",
             "bfloat16 mine[4, 5]",
             2,
         )
+        assert repr(tile).startswith("mine: bfloat16 (4, 5) in psum, address left to the compiler\n[[nan ")
         assert a.buffer is nl.shared_hbm
         assert np.dtype(tile.dtype).itemsize == 2
         assert {tile: 1}[tile] == 1
