@@ -105,9 +105,7 @@ class _Diagnosis:
         if isinstance(error, AttributeError | ImportError) and called.f_code.co_name == _MISSING:
             reason, _, remedy = str(error).partition("; ")
             return KernelError(f"{self._place}: {reason}", remedy)
-        return self._made(
-            self._name(), f"{type(error).__name__}: {error}", f"called with {_arguments(called)}"
-        )
+        return self._of_called(called)
 
     def _made(self, name: str, reason: str, remedy: str, *, is_usage: bool = False) -> KernelError:
         kind = KernelUsageError if is_usage else KernelError
@@ -123,6 +121,16 @@ class _Diagnosis:
             return not self._first
         is_second = folder == "instructions" or file.endswith(("/computations.py", "/declarations.py"))
         return is_second and self._first
+
+    def _of_called(self, called: FrameType) -> KernelError:
+        """Return the error of a function of NKI: an argument that must be a tensor is the first suspect."""
+        function = self._find(self._name())
+        for name, kind in function.__annotations__.items() if function else ():
+            value = called.f_locals.get(name)
+            if kind == "NkiTensor" and type(value).__name__ not in _TENSORS and name != "return":
+                return self._made(self._name(), f"{name} is a {type(value).__name__}, not a tensor", "")
+        reason = f"{type(self._error).__name__}: {self._error}"
+        return self._made(self._name(), reason, f"called with {_arguments(called)}")
 
     def _of_call(self) -> KernelError:
         """Return the error of a call that did not reach the kernel."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from neurontools.compat import nki
 from neurontools.compat.nki import isa as nisa
 from neurontools.compat.nki import language as nl
 from neurontools.nki.errors import KernelError
+from neurontools.nki.instructions import INSTRUCTIONS
+from neurontools.nki.language import NAMES
 from neurontools.nki.objects import MOST_ITERATIONS
 
 if TYPE_CHECKING:
@@ -68,6 +72,7 @@ STEPS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "numpy mean": (lambda a, t: np.mean(t), "iteration: a tensor cannot be iterated over", "iterate over a range"),
     "root": (lambda a, t: math.sqrt(t), "tensor: must be real number, not NkiTensor", "elements are known at run time"),
     "format": (lambda a, t: f"{t:.3f}", "tensor: unsupported format string", "elements are known at run time"),
+    "condition of Python": (lambda a, t: nl.where(t == 1, t, t), "where: condition is a bool, not a tensor", ""),
     # types and sizes
     "unknown name": (lambda a, t: nl.lod(a), "language' has no attribute 'lod'", "nearest supported name: load"),
     "unknown attribute": (lambda a, t: t.shap, "shap: tensors have no such attribute", "did you mean 'shape'?"),
@@ -382,3 +387,35 @@ def test_a_kernel_without_results_is_warned_of(capsys: pytest.CaptureFixture[str
     assert "returns None and writes no argument, so it has no result" in capsys.readouterr().err
     incremented(A.copy())
     assert capsys.readouterr().err == ""
+
+
+WRONG_VALUES = (None, 1.5, -1, "x", A, [1, 2], {}, object())
+OPERANDS = {"op": nl.add, "ope": 1.0, "imm": 1.0, "val": 1.0, "fil": 1.0, "sha": (128, 64), "dty": nl.float32}
+"""Right arguments by the first letters of their parameters; all others get a tile."""
+
+
+def right_arguments(function: Any, tile: Any) -> dict[str, Any]:
+    """Return arguments for the parameters of a function that have no default."""
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        item.name: next((value for start, value in OPERANDS.items() if item.name.startswith(start)), tile)
+        for item in parameters
+        if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD
+    }
+
+
+FUNCTIONS = {
+    **{name: function for name, function in INSTRUCTIONS.items() if name not in {"core_barrier", "sendrecv"}},
+    **{name: value for name, value in NAMES.items() if inspect.isfunction(value) and name != "device_print"},
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_any_wrong_argument_is_accepted_or_an_error_of_the_kernel(name: str) -> None:
+    function = FUNCTIONS[name]
+    for parameter in inspect.signature(function).parameters:
+        for value in WRONG_VALUES:
+            wrong = {parameter: value}
+            # Errors of Python would pass through here.
+            with suppress(KernelError):
+                kernel_of(lambda a, t, wrong=wrong: function(**right_arguments(function, t) | wrong))(A)
