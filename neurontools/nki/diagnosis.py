@@ -10,10 +10,12 @@ import inspect
 import os
 import re
 import sys
-import threading
+from contextlib import suppress
 from traceback import walk_tb
 from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from neurontools.base.text import did_you_mean, format_error
 from neurontools.errors import NeuronToolsError, UsageError
@@ -28,14 +30,14 @@ _CALL = re.compile(r"(?:\w+\.)*(\w+)\(\) (got|missing|takes)\b")
 _KEYWORD = re.compile(r"keyword argument '(\w+)'")
 _OPERATOR = re.compile(r"for (\S+): |unary (\S+): |'(\S+)' not supported between")
 _TENSORS = ("NkiTensor", "Tile")
-_TENSOR = re.compile(f"'({'|'.join(_TENSORS)})'")
+_TENSOR = re.compile(rf"\b({'|'.join(_TENSORS)})\b")
 WRAPPER = "refusing_foreign"
 """A function that refuses arguments of the other generation before it calls that of this one."""
 _MISSING = "missing"
 """The function that modules of NKI call for names that they lack."""
 _CALLERS = ("/launch.py", "/cores.py", "/language.py", "/objects.py")
 """Modules of NKI that call functions of the user."""
-_LIBRARY = (inspect.getfile(threading), "<")
+_LIBRARIES = (f"{os.path.dirname(os.__file__)}/", f"{os.path.dirname(np.__file__)}/", "<frozen")
 _LONGEST_VALUE = 40
 
 
@@ -75,10 +77,12 @@ class _Diagnosis:
         self._function = function
         self._first = first
         trace = _classified(error.__traceback__)
-        line = max((number for number, step in enumerate(trace) if step.is_users), default=-1)
+        line = max(
+            (number for number, step in enumerate(trace) if step.is_users and not step.is_library), default=-1
+        )
         self._frame = trace[line].frame if line >= 0 else None
         self._place = trace[line].location() if line >= 0 else user_location()
-        self._called = trace[line + 1].frame if 0 <= line < len(trace) - 1 else None
+        self._called = next((step.frame for step in trace[line + 1 :] if not step.is_users), None)
 
     def error(self) -> KernelError | None:
         """Return the error at the kernel's line; None where the user's own code raised it, or it is one already."""
@@ -101,9 +105,7 @@ class _Diagnosis:
         if isinstance(error, AttributeError | ImportError) and called.f_code.co_name == _MISSING:
             reason, _, remedy = str(error).partition("; ")
             return KernelError(f"{self._place}: {reason}", remedy)
-        return self._made(
-            self._name(), f"{type(error).__name__}: {error}", f"called with {_arguments(called)}"
-        )
+        return self._of_called(called)
 
     def _made(self, name: str, reason: str, remedy: str, *, is_usage: bool = False) -> KernelError:
         kind = KernelUsageError if is_usage else KernelError
@@ -119,6 +121,16 @@ class _Diagnosis:
             return not self._first
         is_second = folder == "instructions" or file.endswith(("/computations.py", "/declarations.py"))
         return is_second and self._first
+
+    def _of_called(self, called: FrameType) -> KernelError:
+        """Return the error of a function of NKI: an argument that must be a tensor is the first suspect."""
+        function = self._find(self._name())
+        for name, kind in function.__annotations__.items() if function else ():
+            value = called.f_locals.get(name)
+            if kind == "NkiTensor" and type(value).__name__ not in _TENSORS and name != "return":
+                return self._made(self._name(), f"{name} is a {type(value).__name__}, not a tensor", "")
+        reason = f"{type(self._error).__name__}: {self._error}"
+        return self._made(self._name(), reason, f"called with {_arguments(called)}")
 
     def _of_call(self) -> KernelError:
         """Return the error of a call that did not reach the kernel."""
@@ -183,16 +195,14 @@ class _Diagnosis:
         return self._made(function.__name__, text.partition("() ")[2], remedy)
 
     def _of_attribute(self, error: AttributeError) -> KernelError | None:
-        tensor = error.obj
-        if type(tensor).__name__ not in _TENSORS:
+        tensor, name = error.obj, error.name
+        if type(tensor).__name__ not in _TENSORS or name is None:
             return None
-        foreign = foreign_name(error.name, in_first=self._first)
+        foreign = foreign_name(name, in_first=self._first)
         if foreign:
-            return self._made(error.name, f"belongs to {foreign[0]}", f"here: {foreign[1]}")
-        known = [name for name in dir(tensor) if not name.startswith("_")]
-        return self._made(
-            error.name, "tensors have no such attribute", did_you_mean(error.name, known, otherwise="")
-        )
+            return self._made(name, f"belongs to {foreign[0]}", f"here: {foreign[1]}")
+        known = [attribute for attribute in dir(tensor) if not attribute.startswith("_")]
+        return self._made(name, "tensors have no such attribute", did_you_mean(name, known, otherwise=""))
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -212,11 +222,12 @@ def _arguments(frame: FrameType) -> str:
 
 
 class _Step(NamedTuple):
-    """A step of a traceback; functions of libraries that NKI calls count as NKI."""
+    """A step of a traceback: of the user or of NKI; functions of libraries belong to who calls them."""
 
     frame: FrameType
     line: int
     is_users: bool
+    is_library: bool
 
     def location(self) -> UserLine:
         """Return the line."""
@@ -229,16 +240,15 @@ def _classified(trace: TracebackType | None) -> list[_Step]:
     for frame, line in walk_tb(trace):
         if frame.f_code.co_name == WRAPPER:
             continue
-        before = steps[-1] if steps else None
-        is_called_by_users = before is None or before.is_users
+        file = frame.f_code.co_filename
+        is_library = file.startswith(_LIBRARIES) and "/site-packages/" not in file.removeprefix(_LIBRARIES[1])
+        caller = steps[-1] if steps else None
         is_users = is_user_frame(frame) and (
-            is_called_by_users
-            or (
-                before.frame.f_code.co_filename.endswith(_CALLERS)
-                and not frame.f_code.co_filename.startswith(_LIBRARY)
-            )
+            caller is None
+            or caller.is_users
+            or (caller.frame.f_code.co_filename.endswith(_CALLERS) and not is_library)
         )
-        steps.append(_Step(frame, line, is_users))
+        steps.append(_Step(frame, line, is_users, is_library))
     return steps
 
 
@@ -261,7 +271,9 @@ def explain_at_exit() -> None:
 
 
 def _write(text: str) -> None:
-    sys.stderr.write(text.replace(f"{os.getcwd()}/", ""))
+    with suppress(OSError):  # the directory may be gone
+        text = text.replace(f"{os.getcwd()}/", "")
+    sys.stderr.write(text)
 
 
 def kernel_line(trace: TracebackType | None) -> UserLine | None:
@@ -269,14 +281,17 @@ def kernel_line(trace: TracebackType | None) -> UserLine | None:
     steps = _classified(trace)
     if all(step.is_users for step in steps):
         return None
-    return next((step.location() for step in reversed(steps) if step.is_users), None)
+    return next((step.location() for step in reversed(steps) if step.is_users and not step.is_library), None)
 
 
 def _users_frames(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of NKI."""
-    if trace is None:
-        return None
-    rest = _users_frames(trace.tb_next)
-    if not is_user_frame(trace.tb_frame):
-        return rest
-    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    steps = []
+    while trace is not None:
+        if is_user_frame(trace.tb_frame):
+            steps.append(trace)
+        trace = trace.tb_next
+    rest = None
+    for step in reversed(steps):
+        rest = TracebackType(rest, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return rest

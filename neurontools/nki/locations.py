@@ -8,11 +8,14 @@ import sys
 from os.path import dirname
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from types import FrameType
 
 _PACKAGE = dirname(dirname(__file__))
 _SHIMS = (f"{_PACKAGE}/nki/", f"{_PACKAGE}/compat/")
+_LIBRARIES = (*_SHIMS, f"{dirname(np.__file__)}/")
 _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 
 
@@ -39,6 +42,6 @@ def is_user_frame(frame: FrameType) -> bool:
 def user_location() -> UserLine:
     """Return the innermost line that is running outside of this package."""
     frame = sys._getframe(1)  # noqa: SLF001
-    while frame.f_back is not None and not is_user_frame(frame):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back
     return UserLine(frame.f_code.co_filename, frame.f_lineno)

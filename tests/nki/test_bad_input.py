@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import math
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +19,8 @@ from neurontools.compat import nki
 from neurontools.compat.nki import isa as nisa
 from neurontools.compat.nki import language as nl
 from neurontools.nki.errors import KernelError
+from neurontools.nki.instructions import INSTRUCTIONS
+from neurontools.nki.language import NAMES
 from neurontools.nki.objects import MOST_ITERATIONS
 
 if TYPE_CHECKING:
@@ -62,6 +68,11 @@ STEPS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "assignment": (lambda a, t: t.__setitem__(..., t), "assignment: tensors are written by instructions", "use nisa"),
     "astype": (lambda a, t: t.astype(nl.int32), f"astype: {FIRST}", "here: nisa.tensor_copy"),
     "numpy function": (lambda a, t: np.exp(t), "tensor: numpy computes on arrays, not on tensors", "use nl.exp"),
+    "numpy reduction": (lambda a, t: np.sum(t), "tensor: numpy computes on arrays, not on tensors", "use nl.exp"),
+    "numpy mean": (lambda a, t: np.mean(t), "iteration: a tensor cannot be iterated over", "iterate over a range"),
+    "root": (lambda a, t: math.sqrt(t), "tensor: must be real number, not NkiTensor", "elements are known at run time"),
+    "format": (lambda a, t: f"{t:.3f}", "tensor: unsupported format string", "elements are known at run time"),
+    "condition of Python": (lambda a, t: nl.where(t == 1, t, t), "where: condition is a bool, not a tensor", ""),
     # types and sizes
     "unknown name": (lambda a, t: nl.lod(a), "language' has no attribute 'lod'", "nearest supported name: load"),
     "unknown attribute": (lambda a, t: t.shap, "shap: tensors have no such attribute", "did you mean 'shape'?"),
@@ -234,6 +245,8 @@ ERRORS: dict[str, tuple[Callable[[Any, Any], Any], type[Exception]]] = {
     "own arguments": (lambda a, t: while_register(1), TypeError),  # type: ignore[call-arg]
     "attribute of nothing": (lambda a, t: None.shape, AttributeError),  # type: ignore[attr-defined]
     "function of numpy": (lambda a, t: np.ones(-1), ValueError),
+    "error within numpy": (lambda a, t: np.linalg.inv(np.zeros((2, 2))), np.linalg.LinAlgError),
+    "error within Python": (lambda a, t: json.loads("{"), json.JSONDecodeError),
     "body of a loop": (lambda a, t: nl.fori_loop(0, 3, lambda number: {}["x"]), KeyError),
 }
 
@@ -322,7 +335,11 @@ def run_program(file: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("call", "shown"),
-    [*WRONG, ("1 / 0", 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n')],
+    [
+        *WRONG,
+        ("1 / 0", "Traceback (most recent call last):\n"),
+        ("helper(a)", "Traceback (most recent call last):\n"),
+    ],
 )
 def test_a_program_ends_without_a_traceback_of_ours(
     program: Callable[[str], str], call: str, shown: str
@@ -370,3 +387,35 @@ def test_a_kernel_without_results_is_warned_of(capsys: pytest.CaptureFixture[str
     assert "returns None and writes no argument, so it has no result" in capsys.readouterr().err
     incremented(A.copy())
     assert capsys.readouterr().err == ""
+
+
+WRONG_VALUES = (None, 1.5, -1, "x", A, [1, 2], {}, object())
+OPERANDS = {"op": nl.add, "ope": 1.0, "imm": 1.0, "val": 1.0, "fil": 1.0, "sha": (128, 64), "dty": nl.float32}
+"""Right arguments by the first letters of their parameters; all others get a tile."""
+
+
+def right_arguments(function: Any, tile: Any) -> dict[str, Any]:
+    """Return arguments for the parameters of a function that have no default."""
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        item.name: next((value for start, value in OPERANDS.items() if item.name.startswith(start)), tile)
+        for item in parameters
+        if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD
+    }
+
+
+FUNCTIONS = {
+    **{name: function for name, function in INSTRUCTIONS.items() if name not in {"core_barrier", "sendrecv"}},
+    **{name: value for name, value in NAMES.items() if inspect.isfunction(value) and name != "device_print"},
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_any_wrong_argument_is_accepted_or_an_error_of_the_kernel(name: str) -> None:
+    function = FUNCTIONS[name]
+    for parameter in inspect.signature(function).parameters:
+        for value in WRONG_VALUES:
+            wrong = {parameter: value}
+            # Errors of Python would pass through here.
+            with suppress(KernelError):
+                kernel_of(lambda a, t, wrong=wrong: function(**right_arguments(function, t) | wrong))(A)
