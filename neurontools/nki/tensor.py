@@ -48,19 +48,24 @@ class NkiTensor(TensorView):
         if self.dynamic is not None:
             self._scatter(cast(values, self.dtype), oob_skip)
             return
+        storage = self.storage
         target = self._array
         if target is None:
+            if storage.is_blank and self._is_whole():
+                storage.is_blank = False
             target = self.array()
         if values.dtype != target.dtype or self.dtype == "tfloat32":
             values = cast(values, self.dtype)
         if values.shape != target.shape:
             values = values.reshape(target.shape)
         target[...] = values
-        if not self.storage.is_complete:
+        if not storage.is_complete:
             self._mark()
 
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
+        if self._access is not None:
+            return self._access
         storage = self.storage
         if self.dynamic is not None:
             indices, inside = self._flat_indices()
@@ -69,16 +74,21 @@ class NkiTensor(TensorView):
             return ElementAccess(
                 storage.allocation, self.offset, self.shape, self.strides, self.dtype, elements, is_gather
             )
-        if self._access is None:
-            self._access = ElementAccess(
-                storage.allocation, self.offset, self.shape, self.strides, self.dtype
-            )
+        self._access = ElementAccess(storage.allocation, self.offset, self.shape, self.strides, self.dtype)
         return self._access
+
+    def _is_whole(self) -> bool:
+        """Return whether the view names all elements of its storage."""
+        storage = self.storage
+        return (
+            self.size == storage.size
+            and 0 not in self.strides
+            and self.itemsize == item_bytes(storage.allocation.dtype)
+        )
 
     def _mark(self) -> None:
         storage = self.storage
-        is_whole = self.size == storage.data.size and self.strides and 0 not in self.strides
-        if is_whole or self.itemsize != item_bytes(storage.allocation.dtype):
+        if self._is_whole() or self.itemsize != item_bytes(storage.allocation.dtype):
             storage.complete()
             return
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = True
@@ -90,7 +100,7 @@ class NkiTensor(TensorView):
         if storage.written is not None:
             written = strided(storage.written, self.shape, self.strides, self.offset, self)
             if written.all():
-                if self.size == storage.data.size:
+                if self.size == storage.size:
                     storage.complete()
                 return
             missing = self.size - int(written.sum())
@@ -179,7 +189,9 @@ def strided(
     """
     item = flat.itemsize
     try:
-        return np.ndarray(shape, flat.dtype, flat, offset * item, tuple(stride * item for stride in strides))
+        return np.ndarray(
+            shape, flat.dtype, flat, offset * item, tuple([stride * item for stride in strides])
+        )
     except (ValueError, TypeError):
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         fail(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from neurontools.nki.constants import engine as engines
@@ -33,6 +34,7 @@ _MATMUL_TYPES = _FLOAT8 | _WIDE | {"bfloat16", "float16"}
 _MX_TYPES = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})
 _SCALE_TYPES = frozenset({"float8_e8m0fnu", "uint8"})
 _LARGEST_EXPONENT = {"float8_e4m3fn_x4": 8, "float8_e5m2_x4": 15}
+_SCALE_HEADROOM = 1  # powers of two between the largest element of a group and the largest of its type
 _SCALE_BIAS = 127
 _GROUP_PARTITIONS, _GROUP_ELEMENTS = 8, 4
 _QUADRANT = 32
@@ -245,7 +247,6 @@ def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumul
     if accumulate is False:
         dst.write(product)
         return
-    before = dst.array()
     if storage.is_complete:
         written: Any = True
     elif storage.written is None:
@@ -258,7 +259,11 @@ def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumul
     if written is False:
         dst.write(product)
         return
+    before = dst.array()
     product = product.reshape(before.shape)
+    if written is True and dst.dtype == "float32" and np.may_share_memory(before, storage.data):
+        np.add(before, product, out=before)
+        return
     total = to_float32(before) + product
     dst.write(total if written is True else np.where(written, total, product))
 
@@ -433,10 +438,13 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
     groups = src.shape[0] // _GROUP_PARTITIONS
     values = src.read32("src").reshape(groups, _GROUP_PARTITIONS, -1, _GROUP_ELEMENTS)
     largest = np.abs(values).max(axis=(1, 3))
-    exponent = np.floor(np.log2(largest)) - (_LARGEST_EXPONENT[dst.dtype] - 1)
+    exponent = np.floor(np.log2(largest)) - (_LARGEST_EXPONENT[dst.dtype] - _SCALE_HEADROOM)
     exponent = np.clip(np.where(largest > 0, exponent, -_SCALE_BIAS), -_SCALE_BIAS, _SCALE_BIAS)
     element = packed_element(dst.dtype)
-    scaled = (values / np.exp2(exponent)[:, None, :, None]).astype(np.float32).astype(element)
+    most = float(ml_dtypes.finfo(element).max)
+    scaled = (
+        np.clip(values / np.exp2(exponent)[:, None, :, None], -most, most).astype(np.float32).astype(element)
+    )
     packed = np.ascontiguousarray(scaled.reshape(src.shape[0], -1)).view(np.uint32)
     dst.write(packed.reshape(dst.shape))
     bits = (exponent + _SCALE_BIAS).astype(np.uint8)

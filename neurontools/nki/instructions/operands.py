@@ -187,4 +187,4 @@ def engine_name(opcode: str, chosen: engine, *allowed: engine) -> str:
 
 def reads(*tensors: Any) -> tuple[Any, ...]:
     """Return the accesses of those operands that are tensors."""
-    return tuple(item.access() for item in tensors if isinstance(item, NkiTensor))
+    return tuple([item.access() for item in tensors if isinstance(item, NkiTensor)])
