@@ -49,7 +49,12 @@ PACKED = {
     "float4_e2m1fn_x4": "float4_e2m1fn",
 }
 """Types of four packed elements, with the type of an element."""
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
+_FEW = 4096
+_FRACTION_BITS = 23 - 10  # more in float32 than in float16
+_SIGN_AND_NUMBER = np.int32(-(1 << 31) | ((1 << 15) - 1) << _FRACTION_BITS)
+_EXPONENT_SHIFT = np.float32(2.0 ** (127 - 15))
+_FLOAT16_END = np.float32(1 << 16)
 _FLOAT8 = frozenset(np.dtype(_NUMPY[name]) for name in ("float8_e4m3", "float8_e4m3fn", "float8_e5m2"))
 _LOW_PRECISION = frozenset({"float16", "bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 _CUSTOM = _LOW_PRECISION - {"float16"}
@@ -143,7 +148,21 @@ def to_float32(values: np.ndarray) -> np.ndarray:
     if dtype in _FLOAT8:
         decoded: np.ndarray = _decoded(dtype)[values.view(np.uint8)]
         return decoded
+    if dtype == _FLOAT16 and values.size > _FEW:
+        return _widened(values)
     return values.astype(np.float32)
+
+
+def _widened(values: np.ndarray) -> np.ndarray:
+    """Return float16 as float32: moving the bits is faster than numpy's cast."""
+    bits = values.view(np.int16).astype(np.int32)
+    bits <<= np.int32(_FRACTION_BITS)
+    bits &= _SIGN_AND_NUMBER
+    wide = bits.view(np.float32)
+    wide *= _EXPONENT_SHIFT
+    if (np.abs(wide) >= _FLOAT16_END).any():  # infinity and NaN have the largest exponent
+        return values.astype(np.float32)
+    return wide
 
 
 @cache

@@ -92,13 +92,14 @@ class Storage:
             simulator fills it, unless the first instruction writes all of it.
     """
 
-    __slots__ = ("_data", "_typed", "allocation", "is_blank", "is_complete", "written")
+    __slots__ = ("_data", "_typed", "allocation", "is_blank", "is_complete", "written", "written_views")
 
     def __init__(self, allocation: Allocation, data: np.ndarray | None = None) -> None:
         self.allocation = allocation
         self.is_blank = data is None
         self.is_complete = data is not None
         self.written: np.ndarray | None = None
+        self.written_views: set[tuple[object, ...]] = set()  # shapes, strides and offsets, for a quick look
         if data is None:
             data = np.empty(prod(allocation.shape), numpy_dtype(allocation.dtype))
         self._data = data

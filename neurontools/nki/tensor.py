@@ -92,20 +92,34 @@ class NkiTensor(TensorView):
             storage.complete()
             return
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = True
+        storage.written_views.add((self.shape, self.strides, self.offset))
+
+    def written(self) -> np.ndarray | bool:
+        """Return whether all elements are written, or no element of the storage is, or else which are."""
+        storage = self.storage
+        if storage.is_complete:
+            return True
+        if storage.written is None:
+            return False
+        place = (self.shape, self.strides, self.offset)
+        if place in storage.written_views:
+            return True
+        flags = strided(storage.written, self.shape, self.strides, self.offset, self)
+        if not flags.all():
+            return flags
+        storage.written_views.add(place)
+        return True
 
     def _check_written(self, operand: str) -> None:
         storage = self.storage
         if self.itemsize != item_bytes(storage.allocation.dtype):
             return
-        if storage.written is not None:
-            written = strided(storage.written, self.shape, self.strides, self.offset, self)
-            if written.all():
-                if self.size == storage.size:
-                    storage.complete()
-                return
-            missing = self.size - int(written.sum())
-        else:
-            missing = self.size
+        written = self.written()
+        if written is True:
+            if self.size == storage.size:
+                storage.complete()
+            return
+        missing = self.size - int(np.sum(written))
         if is_running() and running().launch.checks:
             notes = " ".join(declarations(storage.allocation)).removeprefix("note: ")
             running().launch.warn(

@@ -23,7 +23,6 @@ from neurontools.nki.instructions.operands import (
     reads,
     refuse,
 )
-from neurontools.nki.tensor import strided
 
 if TYPE_CHECKING:
     from neurontools.nki.tensor import NkiTensor
@@ -55,7 +54,7 @@ def nc_matmul(
 ) -> Record:
     """Compute `dst = stationary.T @ moving` in PSUM."""
     opcode = "nc_matmul"
-    double = perf_mode in {matmul_perf_mode.double_row, "double_row"}
+    double = perf_mode is matmul_perf_mode.double_row or perf_mode == "double_row"
     check_tile(opcode, "dst", dst, (PSUM,))
     for operand, tile in (("stationary", stationary), ("moving", moving)):
         check_tile(opcode, operand, tile, (SBUF,))
@@ -73,11 +72,10 @@ def nc_matmul(
     if contracted > rows:
         refuse(opcode, f"{contracted} partitions in a tile of {rows} rows", "", stationary)
     pairs = 2 if double else 1
+    free_rows, free_columns = stationary.free_size // pairs, moving.free_size // pairs
     if double and (stationary.ndim < 3 or stationary.shape[1] != 2 or moving.shape[1] != 2):
         refuse(opcode, "double_row needs operands of shape (partitions, 2, ...)", "", stationary, moving)
-    _check_matmul_size(
-        opcode, dst, stationary.free_size // pairs, moving.free_size // pairs, columns, stationary, moving
-    )
+    _check_matmul_size(opcode, dst, free_rows, free_columns, columns, stationary, moving)
     product = _product(stationary, moving, pairs, is_transpose=is_transpose)
     accumulate_product(opcode, dst, product, accumulate)
     return running().issue(
@@ -86,11 +84,11 @@ def nc_matmul(
         reads(stationary, moving),
         reads(dst),
         name,
-        columns=moving.free_size // pairs,
+        columns=free_columns,
         transposes=is_transpose,
         onezero=is_stationary_onezero or is_moving_onezero,
         double=double,
-        flops=2 * contracted * pairs * (stationary.free_size // pairs) * (moving.free_size // pairs),
+        flops=2 * contracted * pairs * free_rows * free_columns,
         rows=rows,
         accumulate=accumulate,
     )
@@ -100,6 +98,9 @@ def _check_matmul_types(
     opcode: str, dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, *, double: bool, is_transpose: bool
 ) -> None:
     generation = running().limits.generation
+    combination = (generation, dst.dtype, stationary.dtype, moving.dtype, double, is_transpose)
+    if combination in _allowed_types:
+        return
     types = {stationary.dtype, moving.dtype}
     for operand, tile in (("stationary", stationary), ("moving", moving)):
         if tile.dtype not in _MATMUL_TYPES and not (is_transpose and operand == "stationary"):
@@ -131,16 +132,18 @@ def _check_matmul_types(
                 stationary,
                 moving,
             )
-    if is_transpose:
-        return
     allowed = {"float32"} if generation < GENERATION_4 else {"float32", "bfloat16"}
-    if dst.dtype not in allowed:
+    if not is_transpose and dst.dtype not in allowed:
         refuse(
             opcode,
             f"dst is {dst.dtype}, must be {' or '.join(sorted(allowed))} on {running().limits.target}",
             "",
             dst,
         )
+    _allowed_types.add(combination)
+
+
+_allowed_types: set[tuple[object, ...]] = set()  # combinations that have passed the check
 
 
 def _check_tiling(opcode: str, position: Any, size: Any) -> tuple[int, int]:
@@ -242,18 +245,11 @@ def _factor(tile: NkiTensor, operand: str, pairs: int) -> np.ndarray:
 
 def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumulate: bool | None) -> None:
     """Write a product to PSUM: overwrite, add, or overwrite what was not written and add to the rest (None)."""
-    storage = dst.storage
     launch = running().launch
     if accumulate is False:
         dst.write(product)
         return
-    if storage.is_complete:
-        written: Any = True
-    elif storage.written is None:
-        written = False
-    else:
-        flags = strided(storage.written, dst.shape, dst.strides, dst.offset, dst)
-        written = True if flags.all() else flags if flags.any() else False
+    written = dst.written()
     if accumulate is True and written is not True and launch.checks:
         launch.warn("accumulate", f"{opcode}: accumulates onto elements of dst that no product has written")
     if written is False:
@@ -261,7 +257,7 @@ def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumul
         return
     before = dst.array()
     product = product.reshape(before.shape)
-    if written is True and dst.dtype == "float32" and np.may_share_memory(before, storage.data):
+    if written is True and dst.dtype == "float32" and np.may_share_memory(before, dst.storage.data):
         np.add(before, product, out=before)
         return
     total = to_float32(before) + product

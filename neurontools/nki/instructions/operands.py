@@ -64,9 +64,8 @@ def check_tile(opcode: str, operand: str, tile: Any, regions: tuple[MemoryRegion
 
 def check_start(opcode: str, operand: str, tile: NkiTensor) -> None:
     """Refuse a tile whose partitions start where the engines cannot access that many."""
-    per_partition = prod(tile.storage.allocation.shape[1:]) or 1
-    start = tile.offset // per_partition
     address = tile.storage.allocation.address
+    start = tile.offset and tile.offset // (prod(tile.storage.allocation.shape[1:]) or 1)
     if address is not None:
         start += address[0]
     if not start:
