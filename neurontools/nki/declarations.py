@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 sbuf, psum, hbm = MemoryRegion.sbuf, MemoryRegion.psum, MemoryRegion.hbm
 private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
-_SHARED = (shared_hbm, hbm)
 
 
 def ndarray(
@@ -30,7 +29,7 @@ def ndarray(
 ) -> NkiTensor:
     """Declare a tensor; on the chip the first dimension is the partitions."""
     sizes = tuple(int(size) for size in ((shape,) if isinstance(shape, int) else shape))
-    region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion(str(buffer))
+    region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion[str(buffer)]
     core = running()
     allocation = Allocation(
         region,
@@ -39,10 +38,10 @@ def ndarray(
         user_location(),
         name,
         address,
-        -1 if region in _SHARED else core.number,
+        -1 if region is shared_hbm else core.number,
     )
     check_declaration(allocation)
-    if region in _SHARED and len(core.launch.cores) > 1:
+    if region is shared_hbm and len(core.launch.cores) > 1:
         storage = _shared_storage(allocation)
     else:
         core.launch.allocations.append(allocation)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class MemoryRegion(Enum):
-    """Where a tensor is: SBUF and PSUM are on the chip."""
+    """Where a tensor is: SBUF and PSUM are on the chip; `hbm` is an older name of shared HBM, also of arguments."""
 
     sbuf = "sbuf"
     psum = "psum"
-    hbm = "hbm"
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
+    hbm = shared_hbm
 
 
 ON_CHIP = (MemoryRegion.sbuf, MemoryRegion.psum)

@@ -126,14 +126,17 @@ class Tile:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __bool__(self) -> bool:  # noqa: PLE0304 # raises
-        refuse_value(
-            "if",
-            "Cannot evaluate truth value of a multi-element tensor/array: dynamic control-flow depending on tensor value"
-            " is not supported",
-            "compare with `is None`, or select elements with an instruction",
-            self.operand.storage.allocation,
-        )
+    def __bool__(self) -> bool:
+        """Say of a tensor in HBM that it exists, as kernels ask of optional arguments; others have no truth value."""
+        if self.on_chip:
+            refuse_value(
+                "if",
+                "Cannot evaluate truth value of a multi-element tensor/array: dynamic control-flow depending on tensor"
+                " value is not supported",
+                "compare with `is None`, or select elements with an instruction",
+                self.operand.storage.allocation,
+            )
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         fail(
