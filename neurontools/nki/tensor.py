@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
 from neurontools.nki.context import ElementAccess, declarations, fail, is_running, running
@@ -34,7 +36,8 @@ class NkiTensor(TensorView):
         """Return the elements, and warn of those that no instruction has written."""
         storage = self.storage
         if self.dynamic is not None:
-            return self._gather(operand)
+            fixed = self._fixed()
+            return self._gather(operand) if fixed is None else fixed.array()
         if not storage.is_complete:
             self._check_written(operand)
         return self.array()
@@ -46,7 +49,11 @@ class NkiTensor(TensorView):
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store values, cast to the type of the tensor. Shapes may differ, the number of elements may not."""
         if self.dynamic is not None:
-            self._scatter(cast(values, self.dtype), oob_skip)
+            fixed = self._fixed()
+            if fixed is None:
+                self._scatter(cast(values, self.dtype), oob_skip)
+            else:
+                fixed.write(values)
             return
         storage = self.storage
         target = self._array
@@ -68,8 +75,11 @@ class NkiTensor(TensorView):
             return self._access
         storage = self.storage
         if self.dynamic is not None:
+            fixed = self._fixed()
+            if fixed is not None:
+                return fixed.access()._replace(has_register=True)
             indices, inside = self._flat_indices()
-            elements = np.unique(indices[inside])
+            elements = _ascending(indices[inside])
             is_gather = self.dynamic.is_vector or self.dynamic.columns > 0
             return ElementAccess(
                 storage.allocation, self.offset, self.shape, self.strides, self.dtype, elements, is_gather
@@ -127,6 +137,19 @@ class NkiTensor(TensorView):
                 f"{operand or 'operand'}: {missing} of {self.size} elements were never written ({notes})",
             )
 
+    def _fixed(self) -> Self | None:
+        """Return the view at the one index of a dynamic view; None where each row has its own or it is out of bounds."""
+        dynamic = self.dynamic
+        assert dynamic is not None
+        if dynamic.is_vector or dynamic.columns:
+            return None
+        value = int(dynamic.values()[0])
+        if not 0 <= value < dynamic.limit:
+            return None
+        fixed = self._view(self.shape, self.strides, self.offset + value * dynamic.stride)
+        fixed.dynamic = None
+        return fixed
+
     def _flat_indices(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the element numbers of a dynamic view, and by row which of them are in bounds."""
         dynamic = self.dynamic
@@ -164,7 +187,7 @@ class NkiTensor(TensorView):
 
     def gather(self, operand: str = "") -> tuple[np.ndarray, np.ndarray]:
         """Return elements and which rows of dimension 0 are in bounds, without an error for those that are not."""
-        if self.dynamic is None:
+        if self.dynamic is None or self._fixed() is not None:
             return self.read(operand), np.ones(self.shape[0], dtype=np.bool_)
         indices, inside = self._flat_indices()
         flat = self.storage.typed(self.dtype)
@@ -191,6 +214,16 @@ class NkiTensor(TensorView):
             f"{operand or 'operand'}: index {value} of row {row} is out of bounds, {dynamic.limit} rows",
             "oob_mode.skip leaves such rows out",
         )
+
+
+def _ascending(rows: np.ndarray) -> np.ndarray:
+    """Return the numbers of elements sorted and each once: in most cases the first of each row sort them all."""
+    if rows.size and rows.ndim > 1:
+        rows = rows.reshape(rows.shape[0], -1)
+        flat = rows[np.argsort(rows[:, 0])].reshape(-1)
+        if (flat[1:] > flat[:-1]).all():
+            return flat
+    return np.unique(rows)
 
 
 def strided(
