@@ -32,6 +32,7 @@ class ElementAccess(NamedTuple):
         dtype: NKI name of their type.
         elements: sorted numbers of the elements where an index known at run time chooses them, else None.
         is_gather: whether each row has an index of its own.
+        has_register: whether the offset is known at run time only.
     """
 
     allocation: Allocation
@@ -41,6 +42,12 @@ class ElementAccess(NamedTuple):
     dtype: str
     elements: Any = None
     is_gather: bool = False
+    has_register: bool = False
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether an index known at run time chooses the elements."""
+        return self.has_register or self.elements is not None
 
 
 class Record:

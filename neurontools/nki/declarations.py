@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 sbuf, psum, hbm = MemoryRegion.sbuf, MemoryRegion.psum, MemoryRegion.hbm
 private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
-_SHARED = (shared_hbm, hbm)
 
 
 def ndarray(
@@ -45,10 +44,10 @@ def ndarray(
         user_location(),
         name,
         address,
-        -1 if region in _SHARED else core.number,
+        -1 if region is shared_hbm else core.number,
     )
     check_declaration(allocation)
-    if region in _SHARED and len(core.launch.cores) > 1:
+    if region is shared_hbm and len(core.launch.cores) > 1:
         storage = _shared_storage(allocation)
     else:
         core.launch.allocations.append(allocation)

@@ -49,6 +49,13 @@ PACKED = {
     "float4_e2m1fn_x4": "float4_e2m1fn",
 }
 """Types of four packed elements, with the type of an element."""
+_FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
+_FEW = 4096
+_FRACTION_BITS = 23 - 10  # more in float32 than in float16
+_SIGN_AND_NUMBER = np.int32(-(1 << 31) | ((1 << 15) - 1) << _FRACTION_BITS)
+_EXPONENT_SHIFT = np.float32(2.0 ** (127 - 15))
+_FLOAT16_END = np.float32(1 << 16)
+_FLOAT8 = frozenset(np.dtype(_NUMPY[name]) for name in ("float8_e4m3", "float8_e4m3fn", "float8_e5m2"))
 _LOW_PRECISION = frozenset({"float16", "bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 _CUSTOM = _LOW_PRECISION - {"float16"}
 _PRECISION_VARIABLE = "NKI_PRECISE_FP"
@@ -135,11 +142,33 @@ def packed_element(name: str) -> np.dtype[Any]:
 
 def to_float32(values: np.ndarray) -> np.ndarray:
     """Return values as float32; arrays of float32 are returned as they are."""
-    if values.dtype == np.float32:
+    dtype = values.dtype
+    if dtype == _FLOAT32:
         return values
-    if values.dtype == ml_dtypes.bfloat16:
-        return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if dtype in _FLOAT8:
+        decoded: np.ndarray = _decoded(dtype)[values.view(np.uint8)]
+        return decoded
+    if dtype == _FLOAT16 and values.size > _FEW:
+        return _widened(values)
     return values.astype(np.float32)
+
+
+def _widened(values: np.ndarray) -> np.ndarray:
+    """Return float16 as float32: moving the bits is faster than numpy's cast."""
+    bits = values.view(np.int16).astype(np.int32)
+    bits <<= np.int32(_FRACTION_BITS)
+    bits &= _SIGN_AND_NUMBER
+    wide = bits.view(np.float32)
+    wide *= _EXPONENT_SHIFT
+    if (np.abs(wide) >= _FLOAT16_END).any():  # infinity and NaN have the largest exponent
+        return values.astype(np.float32)
+    return wide
+
+
+@cache
+def _decoded(dtype: np.dtype[Any]) -> np.ndarray:
+    """Return by code the float32 value of a type of a byte: a look-up is faster than the cast of ml_dtypes."""
+    return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
 
 
 def cast(values: np.ndarray, name: str) -> np.ndarray:
@@ -153,22 +182,7 @@ def cast(values: np.ndarray, name: str) -> np.ndarray:
         return _to_integer(values, wanted)
     if wanted.kind == "b":
         return values != 0
-    if wanted == ml_dtypes.bfloat16:
-        return _to_bfloat16(to_float32(values))
     return to_float32(values).astype(wanted)
-
-
-def _to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Round float32 to the nearest bfloat16, ties to even: faster than the cast of ml_dtypes."""
-    bits = (
-        values.view(np.uint32) if values.flags.c_contiguous else np.ascontiguousarray(values).view(np.uint32)
-    )
-    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
-    result = rounded.astype(np.uint16)
-    invalid = np.isnan(values)
-    if invalid.any():
-        result[invalid] = 0x7FC0
-    return result.view(ml_dtypes.bfloat16)
 
 
 def _to_integer(values: np.ndarray, wanted: np.dtype[Any]) -> np.ndarray:

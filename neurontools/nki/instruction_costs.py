@@ -97,7 +97,7 @@ class InstructionCosts:
     def _made(self, engine: Engine, record: Record, cycles: float, fixed: float = 0.0) -> InstructionCost:
         """Return the cost of an instruction of a number of cycles, at least the shortest, and fixed ones besides."""
         costs = self.costs
-        if any(item.elements is not None for item in (*record.reads, *record.writes)):
+        if any(item.is_dynamic for item in (*record.reads, *record.writes)):
             cycles = max(cycles, costs.dynamic_cycles)
         cycles = max(cycles, costs.shortest_cycles) * self._stride_factor(record)
         spent = (cycles + fixed) * self._cycle_ns[engine]
@@ -155,7 +155,7 @@ class InstructionCosts:
         """Return who makes the descriptors of a transfer, and how long that takes."""
         mode = record.options.get("dge", "")
         accesses = (*record.reads, *record.writes)
-        dynamic = any(item.elements is not None for item in accesses)
+        dynamic = any(item.is_dynamic for item in accesses)
         if mode == "swdge" or (dynamic and mode != "hwdge" and self._needs_software(accesses)):
             return Engine.GPSIMD, self.costs.software_dge_ns
         if mode == "hwdge" or dynamic:
@@ -178,7 +178,7 @@ def _key(record: Record) -> tuple[object, ...]:
             access[2:5],
             access.allocation.region is _PSUM,
             access.allocation.region in ON_CHIP,
-            access.elements is None,
+            access.is_dynamic,
             access.is_gather,
         )
     key.append(None)
@@ -187,7 +187,7 @@ def _key(record: Record) -> tuple[object, ...]:
             access[2:5],
             access.allocation.region is _PSUM,
             access.allocation.region in ON_CHIP,
-            access.elements is None,
+            access.is_dynamic,
             access.is_gather,
         )
     return tuple(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+from functools import cache
 from os.path import dirname
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,14 +35,27 @@ class UserLine(NamedTuple):
         return match.group(1) if match else ""
 
 
+@cache
+def _is_own(file: str) -> bool:
+    return file.startswith(_SHIMS)
+
+
+@cache
+def _is_librarys(file: str) -> bool:
+    return file.startswith(_LIBRARIES)
+
+
+_line = cache(UserLine)  # the same line is often asked for
+
+
 def is_user_frame(frame: FrameType) -> bool:
     """Return whether a frame runs code outside of this package."""
-    return not frame.f_code.co_filename.startswith(_SHIMS)
+    return not _is_own(frame.f_code.co_filename)
 
 
 def user_location() -> UserLine:
     """Return the innermost line that is running outside of this package."""
     frame = sys._getframe(1)  # noqa: SLF001
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+    while frame.f_back is not None and _is_librarys(frame.f_code.co_filename):
         frame = frame.f_back
-    return UserLine(frame.f_code.co_filename, frame.f_lineno)
+    return _line(frame.f_code.co_filename, frame.f_lineno)

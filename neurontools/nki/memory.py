@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class MemoryRegion(Enum):
-    """Where a tensor is: SBUF and PSUM are on the chip."""
+    """Where a tensor is: SBUF and PSUM are on the chip; `hbm` is an older name of shared HBM, also of arguments."""
 
     sbuf = "sbuf"
     psum = "psum"
-    hbm = "hbm"
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
+    hbm = shared_hbm
 
 
 ON_CHIP = (MemoryRegion.sbuf, MemoryRegion.psum)
@@ -91,22 +91,41 @@ class Storage:
     Args:
         allocation: where they are.
         data: the elements as a flat array; None makes an array of NaN, integers with 4, as the vendor's
-            simulator fills it.
+            simulator fills it, unless the first instruction writes all of it.
     """
 
-    __slots__ = ("_typed", "allocation", "data", "holds_moved", "is_complete", "written")
+    __slots__ = (
+        "_data", "_typed", "allocation", "holds_moved", "is_blank", "is_complete", "written", "written_views",
+    )  # fmt: skip
 
     def __init__(self, allocation: Allocation, data: np.ndarray | None = None) -> None:
         self.allocation = allocation
+        self.is_blank = data is None
         self.is_complete = data is not None
         self.written: np.ndarray | None = None
         self.holds_moved = False  # whether a transpose has moved elements here that were not written
+        self.written_views: set[tuple[object, ...]] = set()  # shapes, strides and offsets, for a quick look
         if data is None:
-            held = numpy_dtype(allocation.dtype)
-            data = np.empty(prod(allocation.shape), held)
-            data.fill(_UNWRITTEN_INTEGER if held.kind in "iu" else False if held.kind == "b" else np.nan)
-        self.data = data
+            data = np.empty(prod(allocation.shape), numpy_dtype(allocation.dtype))
+        self._data = data
         self._typed: dict[str, np.ndarray] = {allocation.dtype: data}
+
+    @property
+    def data(self) -> np.ndarray:
+        """The elements as a flat array."""
+        if self.is_blank:
+            self._fill()
+        return self._data
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._data.size
+
+    def _fill(self) -> None:
+        self.is_blank = False
+        kind = self._data.dtype.kind
+        self._data.fill(_UNWRITTEN_INTEGER if kind in "iu" else False if kind == "b" else np.nan)
 
     def complete(self) -> None:
         """Note that all elements are written."""
@@ -115,14 +134,23 @@ class Storage:
     def flags(self) -> np.ndarray:
         """Return by element whether it is written; only of storage that is not complete."""
         if self.written is None:
-            self.written = np.zeros(self.data.size, dtype=np.bool_)
+            self.written = np.zeros(self._data.size, dtype=np.bool_)
         return self.written
 
     def typed(self, dtype: str) -> np.ndarray:
         """Return the elements as those of another type."""
+        if self.is_blank:
+            self._fill()
+        return self._view(dtype)
+
+    def held_dtype(self, dtype: str) -> np.dtype[Any]:
+        """Return the numpy type of elements of another type."""
+        return self._view(dtype).dtype
+
+    def _view(self, dtype: str) -> np.ndarray:
         flat = self._typed.get(dtype)
         if flat is None:
-            flat = self._typed[dtype] = self.data.view(numpy_dtype(dtype))
+            flat = self._typed[dtype] = self._data.view(numpy_dtype(dtype))
         return flat
 
 

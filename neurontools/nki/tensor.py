@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
 from neurontools.nki.context import (
@@ -53,7 +55,8 @@ class NkiTensor(TensorView):
     def read(self, operand: str = "") -> np.ndarray:
         """Return the elements, and warn of those that no instruction has written."""
         if self.dynamic is not None:
-            return note_read(self._gather(operand))
+            fixed = self._fixed()
+            return note_read(self._gather(operand) if fixed is None else fixed.array())
         if not self.storage.is_complete:
             self._check_written(operand)
         return note_read(self.array())
@@ -90,6 +93,7 @@ class NkiTensor(TensorView):
             storage.flags()[...] = True
             storage.is_complete = False
         storage.holds_moved = True
+        storage.written_views.clear()
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(
             self.shape
         )
@@ -101,34 +105,43 @@ class NkiTensor(TensorView):
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store values, cast to the type of the tensor. Shapes may differ, the number of elements may not."""
         if self.dynamic is not None:
-            self._scatter(cast(values, self.dtype), oob_skip)
+            fixed = self._fixed()
+            if fixed is None:
+                self._scatter(cast(values, self.dtype), oob_skip)
+            else:
+                fixed.write(values)
             return
+        storage = self.storage
         target = self._array
         if target is None:
+            if storage.is_blank and self._is_whole():
+                storage.is_blank = False
             target = self.array()
         if values.dtype != target.dtype or self.dtype == "tfloat32":
             values = cast(values, self.dtype)
         if values.shape != target.shape:
             values = values.reshape(target.shape)
         target[...] = values
-        note_write(self.storage.allocation, target)
-        if not self.storage.is_complete:
+        note_write(storage.allocation, target)
+        if not storage.is_complete:
             self._mark()
 
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
+        if self._access is not None:
+            return self._access
         storage = self.storage
         if self.dynamic is not None:
+            fixed = self._fixed()
+            if fixed is not None:
+                return fixed.access()._replace(has_register=True)
             indices, inside = self._flat_indices()
-            elements = np.unique(indices[inside])
+            elements = _ascending(indices[inside])
             is_gather = self.dynamic.is_vector or self.dynamic.columns > 0
             return ElementAccess(
                 storage.allocation, self.offset, self.shape, self.strides, self.dtype, elements, is_gather
             )
-        if self._access is None:
-            self._access = ElementAccess(
-                storage.allocation, self.offset, self.shape, self.strides, self.dtype
-            )
+        self._access = ElementAccess(storage.allocation, self.offset, self.shape, self.strides, self.dtype)
         return self._access
 
     def repetition(self) -> str:
@@ -139,33 +152,68 @@ class NkiTensor(TensorView):
         values = dynamic.values()
         return repeated("index", values[(values >= 0) & (values < dynamic.limit)])
 
+    def _is_whole(self) -> bool:
+        """Return whether the view names all elements of its storage."""
+        storage = self.storage
+        return (
+            self.size == storage.size
+            and 0 not in self.strides
+            and self.itemsize == item_bytes(storage.allocation.dtype)
+        )
+
     def _mark(self) -> None:
         storage = self.storage
-        is_whole = self.size == storage.data.size and self.strides and 0 not in self.strides
-        if is_whole or self.itemsize != item_bytes(storage.allocation.dtype):
+        if self._is_whole() or self.itemsize != item_bytes(storage.allocation.dtype):
             storage.complete()
             return
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = True
+        storage.written_views.add((self.shape, self.strides, self.offset))
+
+    def written(self) -> np.ndarray | bool:
+        """Return whether all elements are written, or no element of the storage is, or else which are."""
+        storage = self.storage
+        if storage.is_complete:
+            return True
+        if storage.written is None:
+            return False
+        place = (self.shape, self.strides, self.offset)
+        if place in storage.written_views:
+            return True
+        flags = strided(storage.written, self.shape, self.strides, self.offset, self)
+        if not flags.all():
+            return flags
+        storage.written_views.add(place)
+        return True
 
     def _check_written(self, operand: str) -> None:
         storage = self.storage
         if self.itemsize != item_bytes(storage.allocation.dtype):
             return
-        if storage.written is not None:
-            written = strided(storage.written, self.shape, self.strides, self.offset, self)
-            if written.all():
-                if self.size == storage.data.size:
-                    storage.complete()
-                return
-            missing = self.size - int(written.sum())
-        else:
-            missing = self.size
+        written = self.written()
+        if written is True:
+            if self.size == storage.size:
+                storage.complete()
+            return
+        missing = self.size - int(np.sum(written))
         if is_running() and running().launch.checks:
             notes = " ".join(declarations(storage.allocation)).removeprefix("note: ")
             running().launch.warn(
                 "unwritten",
                 f"{operand or 'operand'}: {missing} of {self.size} elements were never written ({notes})",
             )
+
+    def _fixed(self) -> Self | None:
+        """Return the view at the one index of a dynamic view; None where each row has its own or it is out of bounds."""
+        dynamic = self.dynamic
+        assert dynamic is not None
+        if dynamic.is_vector or dynamic.columns:
+            return None
+        value = int(dynamic.values()[0])
+        if not 0 <= value < dynamic.limit:
+            return None
+        fixed = self._view(self.shape, self.strides, self.offset + value * dynamic.stride)
+        fixed.dynamic = None
+        return fixed
 
     def _flat_indices(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the element numbers of a dynamic view, and by row which of them are in bounds."""
@@ -206,7 +254,7 @@ class NkiTensor(TensorView):
 
     def gather(self, operand: str = "") -> tuple[np.ndarray, np.ndarray]:
         """Return elements and which rows of dimension 0 are in bounds, without an error for those that are not."""
-        if self.dynamic is None:
+        if self.dynamic is None or self._fixed() is not None:
             return self.read(operand), np.ones(self.shape[0], dtype=np.bool_)
         indices, inside = self._flat_indices()
         flat = self.storage.typed(self.dtype)
@@ -246,6 +294,16 @@ def repeated(what: str, numbers: np.ndarray) -> str:
     return f"{what} {unique[first]} occurs {counts[first]} times in one transfer"
 
 
+def _ascending(rows: np.ndarray) -> np.ndarray:
+    """Return the numbers of elements sorted and each once: in most cases the first of each row sort them all."""
+    if rows.size and rows.ndim > 1:
+        rows = rows.reshape(rows.shape[0], -1)
+        flat = rows[np.argsort(rows[:, 0])].reshape(-1)
+        if (flat[1:] > flat[:-1]).all():
+            return flat
+    return np.unique(rows)
+
+
 def strided(
     flat: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, tensor: NkiTensor
 ) -> np.ndarray:
@@ -256,7 +314,9 @@ def strided(
     """
     item = flat.itemsize
     try:
-        return np.ndarray(shape, flat.dtype, flat, offset * item, tuple(stride * item for stride in strides))
+        return np.ndarray(
+            shape, flat.dtype, flat, offset * item, tuple([stride * item for stride in strides])
+        )
     except (ValueError, TypeError):
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         fail(

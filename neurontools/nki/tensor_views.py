@@ -147,15 +147,8 @@ class TensorView(NKIObject):
         fail(function, reason, remedy, self.storage.allocation)
 
     def __getitem__(self, key: Any) -> Self:
-        keys = list(key) if isinstance(key, tuple) else [key]
-        given = sum(item is not None and item is not Ellipsis for item in keys)
-        if given > self.ndim:
-            self._refuse("index", f"{given} indices for {self.ndim} dimensions")
-        if Ellipsis in [item for item in keys if item is Ellipsis]:
-            at = next(number for number, item in enumerate(keys) if item is Ellipsis)
-            keys[at : at + 1] = [slice(None)] * (self.ndim - given)
-        else:
-            keys += [slice(None)] * (self.ndim - given)
+        keys = key if isinstance(key, tuple) else (key,)
+        ndim = len(self.shape)
         shape: list[int] = []
         strides: list[int] = []
         offset, dynamic, dim = self.offset, self.dynamic, 0
@@ -164,8 +157,16 @@ class TensorView(NKIObject):
                 shape.append(1)
                 strides.append(0)
                 continue
+            if item is Ellipsis:
+                until = dim + ndim - _count_indices(keys)
+                shape += self.shape[dim:until]
+                strides += self.strides[dim:until]
+                dim = max(dim, until)
+                continue
+            if dim == ndim:
+                self._refuse("index", f"{_count_indices(keys)} indices for {ndim} dimensions")
             size, stride = self.shape[dim], self.strides[dim]
-            if isinstance(item, slice | DynamicSlice):
+            if isinstance(item, (slice, DynamicSlice)):
                 start, length, step = self._range(item, dim)
                 if not isinstance(start, int):
                     dynamic, start = self._dynamic(start, stride, size - length + 1), 0
@@ -187,6 +188,8 @@ class TensorView(NKIObject):
                     shape.append(1)
                     strides.append(stride)
             dim += 1
+        shape += self.shape[dim:]
+        strides += self.strides[dim:]
         least = 2 if self.on_chip else 1
         while len(shape) < least:
             shape.append(1)
@@ -207,12 +210,7 @@ class TensorView(NKIObject):
 
     def _range(self, item: slice | DynamicSlice, dim: int) -> tuple[Any, int, int]:
         size = self.shape[dim]
-        if isinstance(item, DynamicSlice):
-            if isinstance(item.start, TensorView | VirtualRegister):
-                return item.start, whole("slice", "its size", item.size), 1
-            start, step = whole("slice", "its start", item.start), 1
-            stop = start + whole("slice", "its size", item.size)
-        else:
+        if isinstance(item, slice):
             step = 1 if item.step is None else whole("slice", "its step", item.step)
             if step < 1:
                 self._refuse("slice", f"step {step} of dimension {dim} is not positive")
@@ -220,6 +218,11 @@ class TensorView(NKIObject):
             stop = size if item.stop is None else whole("slice", "its end", item.stop)
             start += size if start < 0 else 0
             stop += size if stop < 0 else 0
+        else:
+            if isinstance(item.start, (TensorView, VirtualRegister)):
+                return item.start, whole("slice", "its size", item.size), 1
+            start, step = whole("slice", "its start", item.start), 1
+            stop = start + whole("slice", "its size", item.size)
         if not 0 <= start < stop <= size:
             problem = "is empty" if start >= stop else "is out of bounds"
             self._refuse("slice", f"{start}:{stop} of dimension {dim} {problem}, its size is {size}")
@@ -434,6 +437,10 @@ class TensorView(NKIObject):
         count = index.size if num_elem is None else num_elem
         dynamic = Dynamic(index, self.strides[-1], self.free_size, columns=count)
         return self._view((self.shape[0], count), (self.strides[0], self.strides[-1]), dynamic=dynamic)
+
+
+def _count_indices(keys: tuple[Any, ...]) -> int:
+    return sum(item is not None and item is not Ellipsis for item in keys)
 
 
 class Dynamic:

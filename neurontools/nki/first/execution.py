@@ -21,7 +21,6 @@ from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import ACTIVATIONS, OPERATORS
-from neurontools.nki.tensor import strided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -319,7 +318,10 @@ def assign(target: Tile, value: Any) -> None:
     """
     if not target.on_chip:
         fail(
-            "assignment", f"`{target.label}` is in HBM", "write it with nl.store", target.operand.storage.allocation
+            "assignment",
+            f"`{target.label}` is in HBM",
+            "write it with nl.store",
+            target.operand.storage.allocation,
         )
     if _is_scalar(value):
         fill(target, value)
@@ -447,10 +449,7 @@ def update(target: Tile, operator: MathOperator, value: Any) -> Tile:
 
 
 def _is_written(view: NkiTensor) -> bool:
-    storage = view.storage
-    if storage.is_complete or storage.written is None:
-        return storage.is_complete
-    return bool(strided(storage.written, view.shape, view.strides, view.offset, view).any())
+    return bool(np.any(view.written()))
 
 
 def sum_into(total: Tile, operator: MathOperator, value: Tile, selected: Selection) -> None:

@@ -13,7 +13,7 @@ from neurontools.nki.constants import reduce_cmd as commands
 from neurontools.nki.context import fail
 from neurontools.nki.first import selections, transfers
 from neurontools.nki.first.errors import refuse_size
-from neurontools.nki.first.execution import broadcast, broadcast_shape, compute
+from neurontools.nki.first.execution import broadcast, broadcast_shape, compute, destination, part_for
 from neurontools.nki.first.index import selection
 from neurontools.nki.first.language import dropout as language_dropout
 from neurontools.nki.first.operands import chip_tile, refuse_foreign, result_type, second_result
@@ -195,6 +195,33 @@ def tensor_scalar_reduce(
     )
 
 
+def tensor_scalar_cumulative(
+    *,
+    src: Any,
+    dst: Any,
+    op0: Any,
+    op1: Any,
+    imm0: Any,
+    imm1: Any = None,
+    reduce_cmd: Any = commands.reset_reduce,
+    mask: Any = None,
+    **_options: Any,
+) -> None:
+    """Compute `src op0 imm0` and write its running reduction by op1."""
+    function = "tensor_scalar_cumulative"
+    target = chip_tile(function, dst)
+    selected = selection(mask, target.shape)
+    if selected is False:
+        return
+    tile, first, start = (
+        part_for(item, selected, target.shape, function) if isinstance(item, Tile) else item
+        for item in (chip_tile(function, src), imm0, imm1)
+    )
+    instructions.tensor_scalar_cumulative(
+        destination(target, selected, function), tile, op0, op1, first, start, reduce_cmd
+    )
+
+
 def tensor_tensor_scan(
     data0: Any,
     data1: Any,
@@ -234,8 +261,8 @@ FUNCTIONS: dict[str, Any] = {
         activation, activation_reduce, dropout, get_nc_version, reciprocal, scalar_tensor_tensor, selections.affine_select,
         selections.bn_aggr, selections.bn_stats, selections.local_gather, selections.max8, selections.nc_find_index8,
         selections.nc_match_replace8, selections.range_select, selections.select_reduce, selections.sequence_bounds,
-        selections.tensor_partition_reduce, selections.tensor_reduce, tensor_scalar, tensor_scalar_reduce, tensor_tensor,
-        tensor_tensor_scan, transfers.dma_copy, transfers.dma_transpose, transfers.iota, transfers.memset,
+        selections.tensor_partition_reduce, selections.tensor_reduce, tensor_scalar, tensor_scalar_cumulative,
+        tensor_scalar_reduce, tensor_tensor, tensor_tensor_scan, transfers.dma_copy, transfers.dma_transpose, transfers.iota, transfers.memset,
         transfers.nc_matmul, transfers.nc_stream_shuffle, transfers.nc_transpose, transfers.tensor_copy,
         transfers.tensor_copy_dynamic_dst, transfers.tensor_copy_predicated,
     )

@@ -131,14 +131,17 @@ class Tile:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __bool__(self) -> bool:  # noqa: PLE0304 # raises
-        refuse_value(
-            "if",
-            "Cannot evaluate truth value of a multi-element tensor/array: dynamic control-flow depending on tensor value"
-            " is not supported",
-            "compare with `is None`, or select elements with an instruction",
-            self.operand.storage.allocation,
-        )
+    def __bool__(self) -> bool:
+        """Say of a tensor in HBM that it exists, as kernels ask of optional arguments; others have no truth value."""
+        if self.on_chip:
+            refuse_value(
+                "if",
+                "Cannot evaluate truth value of a multi-element tensor/array: dynamic control-flow depending on tensor"
+                " value is not supported",
+                "compare with `is None`, or select elements with an instruction",
+                self.operand.storage.allocation,
+            )
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         fail(
@@ -150,7 +153,9 @@ class Tile:
     def assert_shape(self, shape: Sequence[int]) -> Tile:
         """Return the tensor if it has a shape."""
         if tuple(shape) != self.shape:
-            fail("assert_shape", f"shape of `{self.label}` does not match the expected shape of {list(shape)}")
+            fail(
+                "assert_shape", f"shape of `{self.label}` does not match the expected shape of {list(shape)}"
+            )
         return self
 
     # ---- views
@@ -282,7 +287,9 @@ class _Subscript:
         ndim = len(self._view.shape)
         given = sum(item is not None and item is not Ellipsis for item in keys)
         if given > ndim:
-            fail("index", f"{given} indices for the {ndim} dimensions of `{tile.label}`", "", self._allocation)
+            fail(
+                "index", f"{given} indices for the {ndim} dimensions of `{tile.label}`", "", self._allocation
+            )
         at = next((number for number, item in enumerate(keys) if item is Ellipsis), None)
         rest: list[Any] = [slice(None)] * (ndim - given)
         if at is None:
@@ -293,7 +300,12 @@ class _Subscript:
         if tile.lookups or (
             tile.bounds and not all(isinstance(item, slice) and item == slice(None) for item in keys)
         ):
-            fail("index", f"`{tile.label}` is indexed twice", "join the indices in one subscript", self._allocation)
+            fail(
+                "index",
+                f"`{tile.label}` is indexed twice",
+                "join the indices in one subscript",
+                self._allocation,
+            )
 
     @property
     def _allocation(self) -> Any:

@@ -317,7 +317,7 @@ def _rows(view: NkiTensor, lookups: Sequence[IndexLookup], selected: Selection) 
 
 
 def _refuse_element(view: NkiTensor, element: int, function: str) -> None:
-    error = IndexError(f"index {element} is out of bounds for axis 0 with size {view.storage.data.size}")
+    error = IndexError(f"index {element} is out of bounds for axis 0 with size {view.storage.size}")
     allocation = view.storage.allocation
     error.add_note(
         f"{user_location()}: {function}: an index tile leaves {allocation.label}, declared at {allocation.location}"

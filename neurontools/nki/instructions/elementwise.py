@@ -54,7 +54,7 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
             "use nisa.activation with op=nl.copy",
         )
     values, written = src.read_moved("src") if src.storage.holds_moved else (src.read("src"), None)
-    keeps_bits = values.dtype == dst.storage.typed(dst.dtype).dtype
+    keeps_bits = values.dtype == dst.storage.held_dtype(dst.dtype)
     dst.write(values if keeps_bits else to_float32(values))
     dst.mark_written(written)
     return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)
@@ -70,7 +70,7 @@ def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None
         refuse("memset", f"fills {dst.dtype} with 0 alone, not with {value}", "", dst)
     if isinstance(value, float) and not value.is_integer() and dst.dtype not in FLOATS:
         refuse("memset", f"{value} cannot be held by {dst.dtype}", "", dst)
-    kind = dst.storage.typed(dst.dtype).dtype
+    kind = dst.storage.held_dtype(dst.dtype)
     dst.write(np.full(dst.shape, value, dtype=kind if kind.kind in "iub" else np.float32))
     return running().issue("memset", chosen, (), reads(dst), name)
 

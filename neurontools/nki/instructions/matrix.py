@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from neurontools.nki.constants import engine as engines
 from neurontools.nki.constants import matmul_perf_mode
-from neurontools.nki.context import Record, note_read, running
+from neurontools.nki.context import Record, note_read, note_write, running
 from neurontools.nki.dtypes import packed_element, round_tf32, to_float32
 from neurontools.nki.instructions.operands import (
     GENERATION_3,
@@ -22,7 +23,6 @@ from neurontools.nki.instructions.operands import (
     reads,
     refuse,
 )
-from neurontools.nki.tensor import strided
 
 if TYPE_CHECKING:
     from neurontools.nki.tensor import NkiTensor
@@ -33,6 +33,7 @@ _MATMUL_TYPES = _FLOAT8 | _WIDE | {"bfloat16", "float16"}
 _MX_TYPES = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})
 _SCALE_TYPES = frozenset({"float8_e8m0fnu", "uint8"})
 _LARGEST_EXPONENT = {"float8_e4m3fn_x4": 8, "float8_e5m2_x4": 15}
+_SCALE_HEADROOM = 1  # powers of two between the largest element of a group and the largest of its type
 _SCALE_BIAS = 127
 _GROUP_PARTITIONS, _GROUP_ELEMENTS = 8, 4
 _QUADRANT = 32
@@ -53,7 +54,7 @@ def nc_matmul(
 ) -> Record:
     """Compute `dst = stationary.T @ moving` in PSUM."""
     opcode = "nc_matmul"
-    double = perf_mode in {matmul_perf_mode.double_row, "double_row"}
+    double = perf_mode is matmul_perf_mode.double_row or perf_mode == "double_row"
     check_tile(opcode, "dst", dst, (PSUM,))
     for operand, tile in (("stationary", stationary), ("moving", moving)):
         check_tile(opcode, operand, tile, (SBUF,))
@@ -71,11 +72,10 @@ def nc_matmul(
     if contracted > rows:
         refuse(opcode, f"{contracted} partitions in a tile of {rows} rows", "", stationary)
     pairs = 2 if double else 1
+    free_rows, free_columns = stationary.free_size // pairs, moving.free_size // pairs
     if double and (stationary.ndim < 3 or stationary.shape[1] != 2 or moving.shape[1] != 2):
         refuse(opcode, "double_row needs operands of shape (partitions, 2, ...)", "", stationary, moving)
-    _check_matmul_size(
-        opcode, dst, stationary.free_size // pairs, moving.free_size // pairs, columns, stationary, moving
-    )
+    _check_matmul_size(opcode, dst, free_rows, free_columns, columns, stationary, moving)
     written = None
     if is_transpose:
         product, written = _transposed(stationary, moving)
@@ -89,11 +89,11 @@ def nc_matmul(
         reads(stationary, moving),
         reads(dst),
         name,
-        columns=moving.free_size // pairs,
+        columns=free_columns,
         transposes=is_transpose,
         onezero=is_stationary_onezero or is_moving_onezero,
         double=double,
-        flops=2 * contracted * pairs * (stationary.free_size // pairs) * (moving.free_size // pairs),
+        flops=2 * contracted * pairs * free_rows * free_columns,
         rows=rows,
         accumulate=accumulate,
     )
@@ -103,6 +103,9 @@ def _check_matmul_types(
     opcode: str, dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, *, double: bool, is_transpose: bool
 ) -> None:
     generation = running().limits.generation
+    combination = (generation, dst.dtype, stationary.dtype, moving.dtype, double, is_transpose)
+    if combination in _allowed_types:
+        return
     types = {stationary.dtype, moving.dtype}
     for operand, tile in (("stationary", stationary), ("moving", moving)):
         if tile.dtype not in _MATMUL_TYPES and not (is_transpose and operand == "stationary"):
@@ -134,16 +137,18 @@ def _check_matmul_types(
                 stationary,
                 moving,
             )
-    if is_transpose:
-        return
     allowed = {"float32"} if generation < GENERATION_4 else {"float32", "bfloat16"}
-    if dst.dtype not in allowed:
+    if not is_transpose and dst.dtype not in allowed:
         refuse(
             opcode,
             f"dst is {dst.dtype}, must be {' or '.join(sorted(allowed))} on {running().limits.target}",
             "",
             dst,
         )
+    _allowed_types.add(combination)
+
+
+_allowed_types: set[tuple[object, ...]] = set()  # combinations that have passed the check
 
 
 def _check_tiling(opcode: str, position: Any, size: Any) -> tuple[int, int]:
@@ -245,27 +250,23 @@ def _factor(tile: NkiTensor, operand: str, pairs: int) -> np.ndarray:
 
 def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumulate: bool | None) -> None:
     """Write a product to PSUM: overwrite, add, or overwrite what was not written and add to the rest (None)."""
-    storage = dst.storage
     launch = running().launch
     if accumulate is False:
         dst.write(product)
         return
-    before = dst.array()
-    if storage.is_complete:
-        written: Any = True
-    elif storage.written is None:
-        written = False
-    else:
-        flags = strided(storage.written, dst.shape, dst.strides, dst.offset, dst)
-        written = True if flags.all() else flags if flags.any() else False
+    written = dst.written()
     if accumulate is True and written is not True and launch.checks:
         launch.warn("accumulate", f"{opcode}: accumulates onto elements of dst that no product has written")
     if written is False:
         dst.write(product)
         return
+    before = dst.array()
     if written is True:
         note_read(before)
     product = product.reshape(before.shape)
+    if written is True and dst.dtype == "float32" and np.may_share_memory(before, dst.storage.data):
+        note_write(dst.storage.allocation, np.add(before, product, out=before))
+        return
     total = to_float32(before) + product
     dst.write(total if written is True else np.where(written, total, product))
 
@@ -442,10 +443,13 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
     groups = src.shape[0] // _GROUP_PARTITIONS
     values = src.read32("src").reshape(groups, _GROUP_PARTITIONS, -1, _GROUP_ELEMENTS)
     largest = np.abs(values).max(axis=(1, 3))
-    exponent = np.floor(np.log2(largest)) - (_LARGEST_EXPONENT[dst.dtype] - 1)
+    exponent = np.floor(np.log2(largest)) - (_LARGEST_EXPONENT[dst.dtype] - _SCALE_HEADROOM)
     exponent = np.clip(np.where(largest > 0, exponent, -_SCALE_BIAS), -_SCALE_BIAS, _SCALE_BIAS)
     element = packed_element(dst.dtype)
-    scaled = (values / np.exp2(exponent)[:, None, :, None]).astype(np.float32).astype(element)
+    most = float(ml_dtypes.finfo(element).max)
+    scaled = (
+        np.clip(values / np.exp2(exponent)[:, None, :, None], -most, most).astype(np.float32).astype(element)
+    )
     packed = np.ascontiguousarray(scaled.reshape(src.shape[0], -1)).view(np.uint32)
     dst.write(packed.reshape(dst.shape))
     bits = (exponent + _SCALE_BIAS).astype(np.uint8)

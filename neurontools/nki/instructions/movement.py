@@ -30,6 +30,7 @@ from neurontools.nki.tensor import NkiTensor
 
 _OFF_PSUM = tuple(region for region in MemoryRegion if region is not PSUM)
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+_DESCRIPTOR_ENGINES = (engines.unknown, engines.sync, engines.scalar)
 _QUADRANT = 32
 _LEAVE = 255
 _GPSIMD_DMA_BYTES = {4: 1024, 2: 512, 1: 256}
@@ -45,7 +46,9 @@ def dma_copy(
     name: str | None = None,
 ) -> Record:
     """Copy between HBM and SBUF; shapes may differ, the number of elements may not."""
-    opcode, dge_mode = "dma_copy", modes(dge_mode)  # public kernels pass its number too
+    opcode = "dma_copy"
+    if not isinstance(dge_mode, modes):
+        dge_mode = modes(dge_mode)  # public kernels pass its number too
     for operand, tensor in (("dst", dst), ("src", src)):
         check_tile(opcode, operand, tensor, _OFF_PSUM)
     if dst.size != src.size:
@@ -108,10 +111,9 @@ def _check_descriptors(opcode: str, dst: NkiTensor, src: NkiTensor, mode: Any, e
                 src,
                 dst,
             )
-    makers = {engines.unknown, engines.sync, engines.scalar} | (
-        set() if mode is modes.hwdge else {engines.gpsimd}
-    )
-    if engine not in makers:
+    if engine is engines.gpsimd and mode is not modes.hwdge:
+        return
+    if engine not in _DESCRIPTOR_ENGINES:
         refuse(
             opcode,
             f"engine {engine.name} makes no hardware descriptors",

@@ -64,7 +64,7 @@ def check_tile(opcode: str, operand: str, tile: Any, regions: tuple[MemoryRegion
 def check_start(opcode: str, operand: str, tile: NkiTensor) -> None:
     """Refuse a tile whose partitions start where the engines cannot access that many."""
     allocation = tile.storage.allocation
-    start = tile.offset * tile.itemsize // allocation.partition_bytes
+    start = tile.offset and tile.offset * tile.itemsize // allocation.partition_bytes
     address = allocation.address
     if address is not None:
         start += address[0]
@@ -188,4 +188,4 @@ def engine_name(opcode: str, chosen: engine, *allowed: engine) -> str:
 
 def reads(*tensors: Any) -> tuple[Any, ...]:
     """Return the accesses of those operands that are tensors."""
-    return tuple(item.access() for item in tensors if isinstance(item, NkiTensor))
+    return tuple([item.access() for item in tensors if isinstance(item, NkiTensor)])

@@ -52,7 +52,7 @@ def rng(dst: Any, engine: Any = engines.vector, name: str | None = None) -> Reco
             dst,
         )
     bits = _generator(unit).integers(0, 1 << 32, dst.shape, dtype=np.uint32)
-    dst.write(bits.astype(dst.storage.typed(dst.dtype).dtype))
+    dst.write(bits.astype(dst.storage.held_dtype(dst.dtype)))
     return running().issue("rng", unit, (), reads(dst), name)
 
 

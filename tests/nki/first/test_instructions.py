@@ -130,6 +130,27 @@ def test_instructions_write_a_second_result_beside_their_own():
         assert np.allclose(made, golden, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("start", "command", "golden"),
+    [
+        (None, nisa.reduce_cmd.reset_reduce, lambda: np.cumsum(2 * A, axis=1)),
+        (3.0, nisa.reduce_cmd.load_reduce, lambda: 3 + np.cumsum(2 * A, axis=1)),
+        (A[:, :1], nisa.reduce_cmd.load_reduce, lambda: A[:, :1] + np.cumsum(2 * A, axis=1)),
+    ],
+)
+def test_a_running_reduction_starts_with_a_number_or_a_column(start, command, golden):
+    def compute(a, b):
+        first = b[:, 0:1] if isinstance(start, np.ndarray) else start
+        made = nl.ndarray((32, 16), dtype=nl.float32)
+        nisa.tensor_scalar_cumulative(
+            src=a, dst=made, op0=np.multiply, op1=np.add, imm0=2.0, imm1=first, reduce_cmd=command
+        )
+        return made
+
+    results, _ = finished(compute, A, A)
+    assert np.allclose(results, golden(), rtol=1e-5)
+
+
 def test_instructions_that_write_to_tiles_of_the_kernel():
     def compute(a, b):
         chosen, copied, shuffled, largest = (nl.full((32, 16), -1, dtype=nl.float32) for _ in range(4))

@@ -1,4 +1,4 @@
-"""The names that release 2.26 documents."""
+"""The names that release 2.26 documents, and one that tests of later releases use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DOCUMENTED = {
     """,
     "neuronxcc.nki.isa": """
         nc_matmul nc_transpose activation activation_reduce tensor_reduce tensor_partition_reduce tensor_tensor tensor_tensor_scan
-        scalar_tensor_tensor tensor_scalar tensor_scalar_reduce tensor_copy tensor_copy_dynamic_src tensor_copy_dynamic_dst
-        tensor_copy_predicated reciprocal iota dropout affine_select range_select select_reduce sequence_bounds memset bn_stats
+        scalar_tensor_tensor tensor_scalar tensor_scalar_cumulative tensor_scalar_reduce tensor_copy
+        tensor_copy_dynamic_src tensor_copy_dynamic_dst tensor_copy_predicated reciprocal iota dropout affine_select range_select select_reduce sequence_bounds memset bn_stats
         bn_aggr local_gather dma_copy dma_transpose max8 nc_find_index8 nc_match_replace8 nc_stream_shuffle engine reduce_cmd
         dge_mode oob_mode nc_version get_nc_version tensor_engine vector_engine scalar_engine gpsimd_engine dma_engine
         unknown_engine fp32
@@ -54,6 +54,7 @@ PARAMETERS = {
     "tensor_copy_predicated": "src dst predicate reverse_pred mask dtype",
     "tensor_reduce": "op data axis mask dtype negate keepdims",
     "tensor_scalar": "data op0 operand0 reverse0 op1 operand1 reverse1 dtype mask engine",
+    "tensor_scalar_cumulative": "src dst op0 op1 imm0 imm1 reduce_cmd mask",
     "tensor_scalar_reduce": "data op0 operand0 reduce_op reduce_res reverse0 dtype mask",
     "tensor_tensor": "data1 data2 op dtype mask engine",
     "tensor_tensor_scan": "data0 data1 initial op0 op1 reverse0 reverse1 dtype mask",

@@ -238,6 +238,15 @@ def test_one_element_is_loaded_and_stored():
     assert finished(kernel, SOURCE).results.tolist() == [[0, 0, 0], [0, 0, 49]]
 
 
+def test_an_optional_argument_is_asked_for_by_its_truth():
+    def kernel(x, offset=None):
+        tile = nl.load(x)
+        return nl.load(offset) + tile if offset else tile
+
+    assert np.array_equal(finished(kernel, SOURCE).results, SOURCE)
+    assert np.array_equal(finished(kernel, SOURCE, SOURCE).results, 2 * SOURCE)
+
+
 def test_constants_are_tensors_in_hbm():
     def kernel():
         array = nl.shared_constant(np.array([[1, 2], [3, 4]], dtype=np.int8), dtype=nl.bfloat16)

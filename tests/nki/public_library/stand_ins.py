@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from neurontools.nki.dtypes import packed_dtype
+from neurontools.nki.dtypes import dtype_name, packed_dtype
 from neurontools.nki.instructions.matrix import unpack
 
 _ELEMENTS = {
@@ -116,7 +116,16 @@ _REMOTE = frozenset(
 )
 
 
+def name_packed_types() -> None:
+    """Let the library's reference of quantization take types of arrays: it asks for their names by `str`."""
+    from nkilib_src.nkilib.core.utils import mx_torch_common
+
+    mx_torch_common.str = dtype_name
+
+
 def install() -> None:
     """Make the stand-ins importable."""
     sys.modules["neuron_dtypes"] = neuron_dtypes()
+    for name in _ELEMENTS:
+        np.sctypeDict[name] = packed_dtype(name)  # so that numpy takes the name for a type
     sys.meta_path.insert(0, _Finder)
