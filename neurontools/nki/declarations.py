@@ -30,13 +30,14 @@ def ndarray(
 ) -> NkiTensor:
     """Declare a tensor; on the chip the first dimension is the partitions."""
     sizes = sizes_of(shape)
-    if not isinstance(buffer, MemoryRegion):
+    region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion.__members__.get(str(buffer))
+    if region is None:
         fail(
             "ndarray",
             f"buffer {buffer!r} is not a memory",
             "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
         )
-    region, core = buffer, running()
+    core = running()
     allocation = Allocation(
         region,
         sizes,

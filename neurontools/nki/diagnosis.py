@@ -22,6 +22,7 @@ from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.generations import FIRST, SECOND, foreign_name, title
 from neurontools.nki.locations import UserLine, is_user_frame, user_location
+from neurontools.nki.tensor_views import TensorView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,7 +217,7 @@ def _arguments(frame: FrameType) -> str:
     shown = []
     for name in code.co_varnames[:count]:
         value = frame.f_locals.get(name)
-        text = repr(value)
+        text = value.storage.allocation.label if isinstance(value, TensorView) else repr(value)
         shown.append(f"{name}={text if len(text) <= _LONGEST_VALUE else type(value).__name__}")
     return ", ".join(shown)
 

@@ -211,7 +211,11 @@ class NkiTensor(TensorView):
         value = int(dynamic.values()[0])
         if not 0 <= value < dynamic.limit:
             return None
-        fixed = self._view(self.shape, self.strides, self.offset + value * dynamic.stride)
+        offset = self.offset + value * dynamic.stride
+        last = offset + sum([(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)])
+        if last >= self.storage.typed(self.dtype).size:
+            return None
+        fixed = self._view(self.shape, self.strides, offset)
         fixed.dynamic = None
         return fixed
 

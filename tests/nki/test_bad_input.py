@@ -111,7 +111,7 @@ STEPS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "other error of ours": (
         lambda a, t: nisa.tensor_reduce(t, nl.add, t, axis="x"),
         "tensor_reduce: TypeError: ",
-        "called with dst=NkiTensor(t, ",
+        "called with dst=t, op=",
     ),
     # loops
     "endless range": (lambda a, t: list(nl.dynamic_range(1 << 80)), f"dynamic_range: more than {MOST_ITERATIONS} iterations", "the loop"),

@@ -103,6 +103,10 @@ MUTATIONS = (
 )  # fmt: skip
 
 
+RIGHTLY_WARNED = {("example_indirect_save_1", "incomplete"), ("example_indirect_save_2", "incomplete")}
+"""Warnings of kernels without seeded bugs that are right: these examples write every second row of their result."""
+
+
 class Outcome(NamedTuple):
     """What became of a mutation.
 
@@ -172,14 +176,15 @@ def _report_unmodified(folder: Path, only: str) -> int:
             continue
         for result in run_file(folder, file):
             key = (result.file, result.kernel)
-            (loud if result.findings else silent).add(key)
-            for finding in result.findings:
+            wrong = [item for item in result.findings if (result.kernel, item.kind) not in RIGHTLY_WARNED]
+            (loud if wrong else silent).add(key)
+            for finding in wrong:
                 print(
                     f"{result.kernel or file}: {finding.kind}: {finding.text.replace(f'{folder}/', '')}",
                     flush=True,
                 )
     silent -= loud
-    print(f"{len(silent)} kernels without a warning, {len(loud)} with")
+    print(f"{len(silent)} kernels without a wrong warning, {len(loud)} with")
     return len(loud)
 
 
