@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from neurontools.compat.nki import jit
 from neurontools.compiler.neff import parse
 from neurontools.nki.profile import neff_of, save_profile
 from neurontools.nki.program import modelled_core, modelled_us, program_of, schedule_of
@@ -88,6 +89,12 @@ def test_the_rows_are_those_of_the_schedule(tmp_path: Path, name: str) -> None:
     assert max(int(run.device_ns[0]) for run in trace.runs) / 1e3 == pytest.approx(
         modelled_us(launch), abs=0.001
     )
+
+
+def test_a_kernel_without_instructions_takes_its_start(tmp_path: Path) -> None:
+    launch = launch_of(jit(lambda a: a), ones(128, 4))
+    (run,) = trace_of(launch, tmp_path).runs
+    assert int(run.device_ns[0]) == pytest.approx(modelled_us(launch) * 1e3)
 
 
 def test_a_row_has_line_queue_bytes_and_what_it_waited_for(tmp_path: Path) -> None:

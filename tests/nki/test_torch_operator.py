@@ -14,6 +14,8 @@ from neurontools.compat.nki import jit
 from neurontools.compat.nki import language as nl
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
+from neurontools.profiler.advice.rules_kernel import kernels_of
+from neurontools.profiler.advice.subject import ProfiledProgram
 from neurontools.profiler.analysis.programs import critical_paths
 from neurontools.profiler.trace.open import load
 
@@ -147,7 +149,10 @@ def test_the_instructions_of_a_kernel_stand_within_those_of_the_graph():
         Node("aten.exp.default", (views[2],), (), (views[3],)),
     )
     device = instance_type("trn2.48xlarge").device
-    cost = parse(compile_graph(graph, device, ["--target=trn2"], "kernel")).cost
+    neff = parse(compile_graph(graph, device, ["--target=trn2"], "kernel"))
+    (profiled,) = kernels_of(ProfiledProgram(neff, "kernel"))
+    assert (profiled.name, profiled.positions) == ("scale", [1])
+    cost = neff.cost
     rows = [row for row in cost.rows if row.operator == 1]
     first = rows[0].start_ns
     assert [(row.engine, row.opcode) for row in rows] == [

@@ -56,11 +56,14 @@ def plan(graph: Graph, machine: ModelledCore, custom: Mapping[int, CustomWork] |
 
 def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph) -> GraphCost:
     """Return the stored form of a schedule: groups that take time, after the launch."""
-    rows, _ = _rows(planned.groups, launch_ns(graph, machine))
+    launch = launch_ns(graph, machine)
+    rows, _ = _rows(planned.groups, launch)
     residency = planned.residency
     return GraphCost(
         rows=tuple(rows),
-        total_ns=max((row.start_ns + row.duration_ns for row in rows), default=0),
+        total_ns=max(
+            (row.start_ns + row.duration_ns for row in rows), default=launch if planned.kernels else 0
+        ),
         unknown=planned.unknown,
         fallback=machine.costs.version if machine.costs.is_fallback else "",
         sbuf_peak_bytes=max((nbytes for _, nbytes in planned.sbuf_use()), default=0),

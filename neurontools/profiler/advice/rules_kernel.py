@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _BOUND = 0.5
 """Busy share of a kernel's time from which an engine bounds it."""
 _LINES = 3
+_DIGEST = re.compile("_[0-9a-f]{12}$")
 
 
 class ProfiledKernel:
@@ -54,7 +56,7 @@ class ProfiledKernel:
     @property
     def name(self) -> str:
         """Its name in the program, without what tells it from kernels of that name."""
-        return self.program.graph.nodes[self.positions[0]].op.split(".")[1]
+        return _DIGEST.sub("", self.program.graph.nodes[self.positions[0]].op.split(".")[1])
 
     @property
     def time_ns(self) -> float:
