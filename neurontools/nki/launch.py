@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import os
 import sys
 from contextlib import contextmanager
 from math import prod
@@ -14,7 +15,6 @@ from weakref import WeakValueDictionary
 import ml_dtypes
 import numpy as np
 
-from neurontools import env
 from neurontools.nki import computations
 from neurontools.nki.constants import nc_version
 from neurontools.nki.context import Core, Launch, is_running, running, set_running
@@ -104,7 +104,7 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
             results = traced_calls.call(kernel.number, kernel.factors, args, kwargs)
             return None if results == () else results
-    if not env.flag("NKI_SIMULATOR"):
+    if os.environ.get("NKI_SIMULATOR") != "1":
         check_core_count(getattr(kernel, "__name__", "kernel"), core_count(kernel.factors))
     if "torch" in sys.modules:
         from neurontools.nki import torch_operator
