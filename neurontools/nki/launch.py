@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 import ml_dtypes
 import numpy as np
 
-from neurontools import env
 from neurontools.nki import computations
 from neurontools.nki.constants import nc_version
 from neurontools.nki.context import Core, Launch, fail, is_running, running, set_running
@@ -108,7 +107,7 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
             results = traced_calls.call(kernel.number, kernel.factors, args, kwargs)
             return None if results == () else results
-    if not env.flag("NKI_SIMULATOR"):
+    if os.environ.get("NKI_SIMULATOR") != "1":
         check_core_count(getattr(kernel, "__name__", "kernel"), core_count(kernel.factors))
     if has_torch:
         from neurontools.nki import torch_operator

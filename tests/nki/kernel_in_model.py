@@ -256,7 +256,7 @@ def first_generation():
     grids = {(4,): first_add[4], (2, 2): first_add[first_nl.spmd_dim(2, first_nl.nc(2))]}
     for kernel in grids.values():
         same(kernel(wide.to(device), wide.to(device)), 2 * wide)
-    same(compiled(lambda a: first_add[4](a, a) + 1)(wide.to(device)), 2 * wide + 1)
+    same(compiled(lambda a: wrap_nki(first_add)[4](a, a) + 1)(wide.to(device)), 2 * wide + 1)
     out = torch.zeros(16, 4, device=device)
     first_triple(x, out)
     same(out, 3 * host)

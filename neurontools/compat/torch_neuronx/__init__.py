@@ -78,13 +78,13 @@ def nki_op(
 
 
 def wrap_nki(kernel: Callable[..., Any]) -> Any:
-    """Return a kernel of NKI for calls with tensors: `wrap_nki(kernel)[cores](...)`.
+    """Return a kernel of NKI, of either generation, for calls with tensors: `wrap_nki(kernel)[cores](...)`.
 
     Source: AWS Neuron documentation, "About Neuron Kernel Interface (NKI)".
     """
     from neurontools.nki.launch import jit
 
-    return jit(kernel)
+    return kernel if hasattr(kernel, "on_grid") else jit(kernel)
 
 
 def __getattr__(name: str) -> Any:
