@@ -199,7 +199,7 @@ class TensorView(NKIObject):
     def _number(self, item: Any, dim: int) -> int:
         try:
             number = item.__index__()
-        except (AttributeError, TypeError):  # arrays of numpy have one that fails
+        except (AttributeError, TypeError):  # that of arrays fails
             self._refuse(
                 "index", f"{type(item).__name__} cannot be an index", "use integers, slices, ... and nl.ds"
             )
