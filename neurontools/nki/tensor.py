@@ -212,7 +212,9 @@ class NkiTensor(TensorView):
         if not 0 <= value < dynamic.limit:
             return None
         offset = self.offset + value * dynamic.stride
-        last = offset + sum([(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)])
+        last = offset + sum(
+            [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        )
         if last >= self.storage.typed(self.dtype).size:
             return None
         fixed = self._view(self.shape, self.strides, offset)
