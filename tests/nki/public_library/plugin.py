@@ -3,6 +3,7 @@
     python -m pytest -p tests.nki.public_library.plugin --noconftest -m fast PATH/test/integration
 
 The library's own fixtures start compilers and devices; these run the kernel here and compare as the library compares.
+README.md has the command and what passes.
 """
 
 from __future__ import annotations
