@@ -319,7 +319,10 @@ def assign(target: Tile, value: Any) -> None:
     """
     if not target.on_chip:
         fail(
-            "assignment", f"`{target.label}` is in HBM", "write it with nl.store", target.operand.storage.allocation
+            "assignment",
+            f"`{target.label}` is in HBM",
+            "write it with nl.store",
+            target.operand.storage.allocation,
         )
     if _is_scalar(value):
         fill(target, value)

@@ -150,7 +150,9 @@ class Tile:
     def assert_shape(self, shape: Sequence[int]) -> Tile:
         """Return the tensor if it has a shape."""
         if tuple(shape) != self.shape:
-            fail("assert_shape", f"shape of `{self.label}` does not match the expected shape of {list(shape)}")
+            fail(
+                "assert_shape", f"shape of `{self.label}` does not match the expected shape of {list(shape)}"
+            )
         return self
 
     # ---- views
@@ -282,7 +284,9 @@ class _Subscript:
         ndim = len(self._view.shape)
         given = sum(item is not None and item is not Ellipsis for item in keys)
         if given > ndim:
-            fail("index", f"{given} indices for the {ndim} dimensions of `{tile.label}`", "", self._allocation)
+            fail(
+                "index", f"{given} indices for the {ndim} dimensions of `{tile.label}`", "", self._allocation
+            )
         at = next((number for number, item in enumerate(keys) if item is Ellipsis), None)
         rest: list[Any] = [slice(None)] * (ndim - given)
         if at is None:
@@ -293,7 +297,12 @@ class _Subscript:
         if tile.lookups or (
             tile.bounds and not all(isinstance(item, slice) and item == slice(None) for item in keys)
         ):
-            fail("index", f"`{tile.label}` is indexed twice", "join the indices in one subscript", self._allocation)
+            fail(
+                "index",
+                f"`{tile.label}` is indexed twice",
+                "join the indices in one subscript",
+                self._allocation,
+            )
 
     @property
     def _allocation(self) -> Any:
