@@ -1,8 +1,7 @@
-"""A worker whose kernels exchange data with the others: run by test_torch_operator.py with torchrun and a device's name."""
+"""A worker whose kernels exchange data with the others, without a process group: run by test_torch_operator.py."""
 
 # mypy: ignore-errors
 import json
-import sys
 from pathlib import Path
 
 import nki
@@ -10,25 +9,10 @@ import nki.collectives as nccl
 import nki.isa as nisa
 import nki.language as nl
 import torch
+import torch_xla
+import torch_xla.runtime
 
-if sys.argv[1] == "xla":
-    import torch_xla
-    import torch_xla.runtime
-
-    device, rank, size = (
-        torch_xla.device(),
-        torch_xla.runtime.global_ordinal(),
-        torch_xla.runtime.world_size(),
-    )
-else:
-    import torch_neuronx  # noqa: F401
-
-    torch.distributed.init_process_group("neuron")
-    device, rank, size = (
-        torch.device("neuron"),
-        torch.distributed.get_rank(),
-        torch.distributed.get_world_size(),
-    )
+device, rank, size = torch_xla.device(), torch_xla.runtime.global_ordinal(), torch_xla.runtime.world_size()
 EVERY = [list(range(size))]
 
 

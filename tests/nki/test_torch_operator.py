@@ -65,13 +65,10 @@ def test_kernels_run_on_the_native_device(tool, machine, torch_python):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["xla", "neuron"])
-def test_kernels_of_two_workers_exchange_data(tool, machine, torch_python, device):
+def test_kernels_of_two_workers_exchange_data(tool, machine, torch_python):
     torchrun = (torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
     environ = {**os.environ, "PYTHON_EXEC": torch_python, "NEURON_RT_NUM_CORES": "2"}
-    if device == "neuron":
-        environ["NEURONTOOLS_DEVICE"] = "neuron"
-    done = tool("neuron-run", "--", *torchrun, str(WORKER), device, env=environ, timeout=280)
+    done = tool("neuron-run", "--", *torchrun, str(WORKER), env=environ, timeout=280)
     assert done.returncode == 0, done.stderr
     workers = [json.loads((machine / f"rank{rank}.json").read_text()) for rank in range(2)]
     for rank, seen in enumerate(workers):
