@@ -79,7 +79,7 @@ def schedule_of(core: Core) -> Schedule:
 
 
 def slowest_core(launch: Launch) -> Core:
-    """Return the core of a launch that takes longest: the one that a graph with the kernel has."""
+    """Return the core of a launch that takes longest, as a graph with the kernel shows it."""
     if len(launch.cores) == 1:
         return launch.cores[0]
     return max(launch.cores, key=lambda core: schedule_of(core).end_ns)
