@@ -98,7 +98,7 @@ def check_core_count(kernel: str, cores: int) -> None:
     if lnc is not None and cores > lnc:
         raise KernelUsageError(
             f"{kernel}: a launch on {cores} cores, but {source}",
-            f"call {kernel}[{lnc}](...), or use a machine with LNC {cores}: neuron-run --instance trn2.3xlarge --lnc {cores}",
+            f"call {kernel}[{lnc}](...), or use a machine with LNC {cores}: neurond start --instance trn2.3xlarge --lnc {cores}",
         )
 
 

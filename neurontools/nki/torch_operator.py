@@ -80,7 +80,7 @@ def split(structure: Any) -> tuple[list[Any], TreeSpec, list[torch.Tensor]]:
 
 
 def _as_constant(leaf: Any) -> Any:
-    """Return a number that torch.compile keeps variable as the one that it has."""
+    """Return the plain number behind a number that torch.compile keeps variable, and any other leaf as it is."""
     kinds = ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool))
     return next((plain(leaf) for symbolic, plain in kinds if isinstance(leaf, symbolic)), leaf)
 

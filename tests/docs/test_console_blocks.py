@@ -102,7 +102,7 @@ def test_there_are_blocks():
     assert {name: len(steps(next(DOCS.rglob(f"{name}.md")).read_text())) for name in PAGES} == {
         "first-steps": 3,
         "faults": 6,
-        "kernels": 3,
+        "kernels": 5,
         "links": 4,
         "nccom-test": 2,
         "neuron-ls": 5,

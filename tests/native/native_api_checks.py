@@ -188,7 +188,10 @@ def kernels_of_nki():
     times_four.register_fake(torch.empty_like)
     times_four.register_autograd(lambda context, gradient: gradient * 3)
     x = torch.ones(2, 3, device=DEVICE, requires_grad=True)
-    seen = {"eager": times_four(x).tolist(), "compiled": torch.compile(times_four, fullgraph=True)(x).tolist()}
+    seen = {
+        "eager": times_four(x).tolist(),
+        "compiled": torch.compile(times_four, fullgraph=True)(x).tolist(),
+    }
     times_four(x).sum().backward()
     seen["gradient"] = x.grad.tolist()
     times_four.register_kernel(DEVICE)(lambda x: x * 2)
