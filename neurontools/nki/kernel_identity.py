@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _DIGEST_CHARACTERS = 12
 _MOST_CHARACTERS = 120
+_DEPTH = 8
+"""Levels of nested values that are looked at; objects can hold themselves."""
 _FOREIGN = frozenset({"ml_dtypes", "neuronxcc", "neurontools", "nki", "numpy", "torch", "torch_xla"})
 """Packages whose functions belong to the release of the tools; kernels of other packages are the user's."""
 
@@ -58,16 +60,19 @@ def named_arguments(
     return tuple(f"{name}={_short(describe(value))}" for name, value in bound.items())
 
 
-def describe(value: Any) -> str:
-    """Return a value as text that is equal in other processes, where its type allows that."""
+def describe(value: Any, depth: int = _DEPTH) -> str:
+    """Return a value as text that is equal in other processes, where its type allows that; deep parts by their types."""
+    if depth == 0:
+        return type(value).__name__
+    inner = functools.partial(describe, depth=depth - 1)
     match value:
         case Enum() | None:
             return str(value)
         case list() | tuple() | set() | frozenset():
-            items = map(describe, value if isinstance(value, list | tuple) else sorted(value, key=describe))
+            items = map(inner, value if isinstance(value, list | tuple) else sorted(value, key=inner))
             return f"{'' if type(value) is tuple else type(value).__name__}({', '.join(items)})"
         case dict():
-            return f"{{{', '.join(f'{describe(key)}: {describe(item)}' for key, item in value.items())}}}"
+            return f"{{{', '.join(f'{inner(key)}: {inner(item)}' for key, item in value.items())}}}"
         case np.ndarray():
             return f"{value.dtype}{list(value.shape)} {_digest(np.ascontiguousarray(value).tobytes())}"
         case ModuleType() | type():
@@ -76,7 +81,7 @@ def describe(value: Any) -> str:
             return value.__qualname__
     held = getattr(value, "__dict__", None)
     if held and not callable(value):
-        fields = ", ".join(f"{name}={describe(item)}" for name, item in held.items())
+        fields = ", ".join(f"{name}={inner(item)}" for name, item in held.items())
         return f"{type(value).__name__}({fields})"
     return repr(value)
 

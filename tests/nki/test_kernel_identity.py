@@ -109,3 +109,13 @@ def test_values_have_equal_text_in_all_processes():
         describe(test_values_have_equal_text_in_all_processes)
         == test_values_have_equal_text_in_all_processes.__name__
     )
+
+
+def test_values_that_hold_themselves_have_a_text():
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.me = [holder]
+    assert describe(holder).startswith("Holder(me=list(Holder(me=")
+    assert describe(holder).count("Holder") == 5

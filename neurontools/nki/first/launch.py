@@ -17,6 +17,7 @@ import numpy as np
 
 from neurontools.errors import UsageError
 from neurontools.nki.annotations import TensorAnnotation
+from neurontools.nki.arguments import Arguments
 from neurontools.nki.checks import check_launch
 from neurontools.nki.context import Core, Launch, fail, is_running, set_running
 from neurontools.nki.diagnosis import diagnosed
@@ -29,7 +30,6 @@ from neurontools.nki.first.loops import GridDim, as_grid_dim, core_of
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
 from neurontools.nki.launch import (
-    Arguments,
     Run,
     call,
     core_count,
