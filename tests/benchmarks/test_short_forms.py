@@ -24,7 +24,7 @@ LEFT_OUT = {
     "advice": "tests/compiler/engines/test_judgement.py runs it",
 }
 """Benchmarks whose short form takes long or is tested elsewhere."""
-NOT_MEASURED_SINCE = {"telemetry", "monitor", "snapshot", "cache"}
+NOT_MEASURED_SINCE = {"telemetry", "monitor", "profiles", "snapshot", "cache"}
 """Sections of RESULTS.md that are older than the budgets in the code: `make bench` on a computer at rest empties this."""
 NEVER_MEASURED = {"neff"}
 RUN = tuple(name for name in BENCHMARKS if name not in LEFT_OUT)
