@@ -18,8 +18,7 @@ from benchmarks.engine_model.training import decoder_training
 from benchmarks.report import BenchmarkRow, in_short_form
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines.estimate import estimate
-from neurontools.compiler.engines.instructions import Instruction
-from neurontools.compiler.engines.kernel_program import InstructionFacts, KernelProgram
+from neurontools.compiler.engines.instructions import Instruction, InstructionFacts, KernelProgram
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import pack, parse

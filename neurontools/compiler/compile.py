@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.engines.cost import GraphCost
-    from neurontools.compiler.engines.kernel_program import CustomWork, KernelProgram
+    from neurontools.compiler.engines.instructions import CustomWork, KernelProgram
     from neurontools.compiler.graph import Graph, Node
     from neurontools.compiler.options import CompileOptions
     from neurontools.machine.instances.catalogue import DeviceType

@@ -17,7 +17,7 @@ from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
 from neurontools.compiler.engines.cost import CostError, Engine, GraphCost, checked, schedule_metrics
 from neurontools.compiler.engines.dma import queues_of
-from neurontools.compiler.engines.kernel_program import kernel_from_bytes
+from neurontools.compiler.engines.kernel_program import kernel_from_bytes, kernel_to_bytes
 from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
 from neurontools.compiler.neff_header import (
     HEADER_BYTES,
@@ -32,7 +32,7 @@ from neurontools.compiler.neff_header import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from neurontools.compiler.engines.kernel_program import KernelProgram
+    from neurontools.compiler.engines.instructions import KernelProgram
 
 __all__ = ["NativePart", "Neff", "NeffError", "NeffHeader", "pack", "parse", "read_header"]
 
@@ -192,7 +192,7 @@ def _kernel_files(kernels: Mapping[int, KernelProgram]) -> dict[str, bytes]:
     calls: dict[KernelProgram, list[int]] = {}
     for position, kernel in kernels.items():
         calls.setdefault(kernel, []).append(position)
-    files = {f"kernels/{positions[0]}.json": kernel.to_bytes() for kernel, positions in calls.items()}
+    files = {f"kernels/{positions[0]}.json": kernel_to_bytes(kernel) for kernel, positions in calls.items()}
     if files:
         files["kernels/calls.json"] = _json({"calls": sorted(calls.values())})
     return files

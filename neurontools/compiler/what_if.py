@@ -15,7 +15,7 @@ from neurontools import gpsimd
 from neurontools.base.text import did_you_mean
 from neurontools.compiler.attention_forms import fuse_attention, write_out_attention
 from neurontools.compiler.compile import check_and_estimate
-from neurontools.compiler.engines.kernel_program import KernelProgram
+from neurontools.compiler.engines.instructions import KernelProgram
 from neurontools.compiler.engines.modelled_core import kernel_core
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE, is_custom
 from neurontools.compiler.engines.schedule import schedule
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.engines.cost import GraphCost
-    from neurontools.compiler.engines.kernel_program import CustomWork
+    from neurontools.compiler.engines.instructions import CustomWork
     from neurontools.compiler.graph import Node
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType, InstanceType

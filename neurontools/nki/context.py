@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from neurontools import env
 from neurontools.nki.errors import KernelError, KernelUsageError
+from neurontools.nki.iterations import AffineLoop, Iteration
 from neurontools.nki.locations import UserLine, user_location
 from neurontools.nki.numeric_watch import NumericWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
 
-    from neurontools.nki.iterations import Iteration
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
 
@@ -246,6 +246,21 @@ def set_running(core: Core | None) -> Core | None:
     """Make a core the running one of this thread and return the one before."""
     before, _running.core = _running.core, core
     return before
+
+
+def affine_iterations(numbers: Iterable[int]) -> Iterator[int]:
+    """Return the numbers of a loop, and note on the running core where each iteration starts."""
+    if not is_running():
+        yield from numbers
+        return
+    core = running()
+    outer, loop = core.iteration, AffineLoop(user_location())
+    try:
+        for number in numbers:
+            core.enter(Iteration(loop, outer))
+            yield number
+    finally:
+        core.enter(outer)
 
 
 def fail(subject: str, reason: str, remedy: str = "", *concerned: Allocation) -> NoReturn:

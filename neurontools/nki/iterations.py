@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.nki.context import is_running, running
-from neurontools.nki.locations import user_location
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from neurontools.nki.locations import UserLine
 
 
@@ -42,21 +37,6 @@ class Iteration:
         while inner is not None and inner.loop is not loop:
             inner = inner.outer
         return inner is not None
-
-
-def affine_iterations(numbers: Iterable[int]) -> Iterator[int]:
-    """Return the numbers of a loop, and note on the running core where each iteration starts."""
-    if not is_running():
-        yield from numbers
-        return
-    core = running()
-    outer, loop = core.iteration, AffineLoop(user_location())
-    try:
-        for number in numbers:
-            core.enter(Iteration(loop, outer))
-            yield number
-    finally:
-        core.enter(outer)
 
 
 def separating_loop(first: Iteration | None, second: Iteration | None) -> AffineLoop | None:

@@ -7,10 +7,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from neurontools.nki import computations, declarations
-from neurontools.nki.context import fail, is_running, running, whole
+from neurontools.nki.context import affine_iterations, fail, is_running, running, whole
 from neurontools.nki.declarations import hbm, private_hbm, psum, sbuf, shared_hbm
 from neurontools.nki.dtypes import FLOATS, INTEGERS
-from neurontools.nki.iterations import affine_iterations
 from neurontools.nki.limits import chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.objects import MOST_ITERATIONS, DynamicSlice, VirtualRegister, refuse_endless

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import os
 import sys
-import time
 from contextlib import contextmanager
-from math import prod
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,17 +19,21 @@ from neurontools.nki.cores import Exchange
 from neurontools.nki.diagnosis import diagnosed
 from neurontools.nki.errors import KernelUsageError
 from neurontools.nki.limits import Limits, check_core_count, chosen_target, limits_of
-from neurontools.nki.locations import UserLine, user_location
+from neurontools.nki.locations import user_location
+from neurontools.nki.runs import (
+    GridFactors,
+    Run,
+    core_count,
+    numbered,
+    report_warnings,
+    run_profiled,
+    warnings_of_failures,
+)
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-GridFactors = tuple[tuple[tuple[int, bool], ...], ...]
-"""A launch grid: for each dimension its factors, and whether a factor numbers physical cores."""
-kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""The decorated kernels of both generations, by number."""
-_numbers = itertools.count()
 _MOST_CORES = 2
 
 
@@ -112,18 +112,6 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return run_profiled(kernel, args, kwargs).results
 
 
-def core_count(factors: GridFactors) -> int:
-    """Return the physical cores that a grid is distributed to."""
-    return prod([size for dim in factors for size, is_core in dim if is_core])
-
-
-def numbered(kernel: Any) -> Any:
-    """Return a decorated kernel with a number, by which functions that torch.compile traces name it."""
-    kernel.number = next(_numbers)
-    kernels[kernel.number] = kernel
-    return kernel
-
-
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a kernel; with options alone, return the decorator."""
     if "platform_target" in options:
@@ -157,25 +145,6 @@ def simulate(kernel: Any) -> Callable[..., Any]:
     return functools.update_wrapper(simulated, made.func)
 
 
-class Run:
-    """A finished launch: its results and what happened.
-
-    Args:
-        launch: instructions by core, warnings and allocations.
-        results: what the kernel returned, as arrays of the caller's kind.
-    """
-
-    def __init__(self, launch: Launch, results: Any) -> None:
-        self.launch = launch
-        self.results = results
-
-    def written_arguments(self) -> list[int]:
-        """Return the numbers of the array arguments that the kernel wrote."""
-        arguments = [allocation for allocation in self.launch.allocations if allocation.is_argument]
-        written = self.launch.written()
-        return [number for number, allocation in enumerate(arguments) if allocation in written]
-
-
 def run(
     kernel: Kernel,
     args: tuple[Any, ...],
@@ -199,22 +168,6 @@ def run(
         KernelError: the kernel does what the device or the compiler refuses.
     """
     return run_ranks(kernel, [(args, kwargs)], checks=checks, limits=limits, quiet=quiet)[0]
-
-
-def run_profiled(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Run a kernel on arrays as the program of this process asks for it, and add it to the profile of the process."""
-    start_ns = time.monotonic_ns()
-    done: Run = kernel.run(args, kwargs)
-    record_launch(done.launch, start_ns)
-    return done
-
-
-def record_launch(launch: Launch, start_ns: int) -> None:
-    """Add a launch to the profile of this process if one is captured."""
-    if os.environ.get("NEURON_RT_INSPECT_ENABLE"):
-        from neurontools.nki import profile
-
-        profile.record_launch(launch, start_ns)
 
 
 def run_ranks(
@@ -267,17 +220,6 @@ def _run_ranks(
     ]
 
 
-@contextmanager
-def warnings_of_failures(launches: list[Launch]) -> Iterator[None]:
-    """Print the warnings of launches that fail: they often name the cause."""
-    try:
-        yield
-    except Exception:
-        for launch in launches:
-            report_warnings(launch)
-        raise
-
-
 def _finish(launch: Launch, arguments: Arguments, result: Any, *, quiet: bool) -> Run:
     from neurontools.nki.checks import check_launch
 
@@ -310,17 +252,6 @@ def numeric_context() -> Iterator[None]:
     """Let numpy multiply with one thread, as tiles are too small for more, and keep it silent about infinities."""
     with _blas().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
         yield
-
-
-def report_warnings(launch: Launch, reported: set[tuple[str, UserLine]] | None = None) -> None:
-    """Print the warnings of a launch, one line each, on stderr; those of `reported` are left out and added to it."""
-    for warning in launch.warnings:
-        key = (warning.kind, warning.location)
-        if reported is not None and key in reported:
-            continue
-        if reported is not None:
-            reported.add(key)
-        print(f"{warning.location}: warning: {warning.message}", file=sys.stderr)  # noqa: T201
 
 
 def get_nc_version() -> nc_version:

@@ -12,8 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.garbage import without_collection
-from neurontools.compiler.engines.instructions import Instruction
-from neurontools.compiler.engines.kernel_program import InstructionFacts, KernelProgram, Levels
+from neurontools.compiler.engines.instructions import Instruction, InstructionFacts, KernelProgram, Levels
 from neurontools.compiler.engines.modelled_core import ModelledCore, kernel_core
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.schedule import schedule

@@ -19,14 +19,14 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from neurontools.compiler.compile import KERNELS
 from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.nki.kernel_identity import describe, kernel_code, named_arguments
-from neurontools.nki.launch import report_warnings, run_profiled
 from neurontools.nki.limits import chosen_target
 from neurontools.nki.program import program_of, slowest_core
+from neurontools.nki.runs import report_warnings, run_profiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.nki.launch import GridFactors, Run
+    from neurontools.nki.runs import GridFactors, Run
 
 
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")

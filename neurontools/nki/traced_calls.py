@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from torch._dynamo import nonstrict_trace
 
 from neurontools.nki import torch_operator
-from neurontools.nki.launch import kernels
+from neurontools.nki.runs import kernels
 
 if TYPE_CHECKING:
-    from neurontools.nki.launch import GridFactors
+    from neurontools.nki.runs import GridFactors
 
 
 @nonstrict_trace  # type: ignore[untyped-decorator]

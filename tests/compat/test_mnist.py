@@ -8,7 +8,7 @@ import struct
 import pytest
 import torch
 
-from neurontools.compat.torchvision.datasets import mnist
+from neurontools.compat import mnist
 
 
 @pytest.fixture(autouse=True)

@@ -177,10 +177,19 @@ nki.simulate(scale)(data[:128])
 
 
 def test_a_program_with_arrays_is_profiled_as_one_with_a_device(tool: Tool, home: Path) -> None:
-    (home / "program.py").write_text(_NUMPY_PROGRAM.replace("launches", "tests.nki.launches"))
-    environ = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    words = ("neuron-run", "--profile", "prof", "--", sys.executable, "program.py")
-    done = tool(*words, cwd=home, env=environ)
+    checkout = f"import sys\nsys.path.append({str(Path(__file__).parents[2])!r})\n"
+    (home / "program.py").write_text(checkout + _NUMPY_PROGRAM.replace("launches", "tests.nki.launches"))
+    words = (
+        "neuron-run",
+        "--instance",
+        "trn2.3xlarge",
+        "--profile",
+        "prof",
+        "--",
+        sys.executable,
+        "program.py",
+    )
+    done = tool(*words, cwd=home)
     assert (done.returncode, done.stderr) == (0, "")
     trace = load(str(home / "prof"))
     (runs,) = trace.runs

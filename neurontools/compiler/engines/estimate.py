@@ -15,7 +15,7 @@ from neurontools.compiler.engines.schedule import Schedule, Scheduled, schedule
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from neurontools.compiler.engines.kernel_program import CustomWork
+    from neurontools.compiler.engines.instructions import CustomWork
     from neurontools.compiler.graph import Graph
     from neurontools.machine.instances.catalogue import DeviceType
 

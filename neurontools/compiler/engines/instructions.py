@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from neurontools.compiler.engines.kernel_program import KernelProgram
     from neurontools.compiler.engines.placement import Engine
 
 
@@ -71,6 +70,59 @@ class Instruction:
     turning_ns: float = 0.0
     psum_elements: float = 0
     source: str = ""
+
+
+Levels = tuple[tuple[int, int], ...]
+"""Numbers of instructions, each with what is in use from it on."""
+
+
+class InstructionFacts(NamedTuple):
+    """What is known of an instruction besides its time.
+
+    Args:
+        call: number of the call in the kernel that it belongs to.
+        partitions: of the chip that it works on; 0 for descriptors and registers.
+        row_bytes: contiguous bytes of a transfer's descriptors, else 0.
+        tensor: number of the tensor in HBM that a transfer reads or writes, else -1.
+        offset: byte of that tensor at which the transfer begins.
+        is_scratch: whether only the kernel can see that tensor.
+        bank_waits: those of its waits that are only for memory in PSUM.
+        could_ns: how long the Scalar engine would take for an instruction of the Vector engine; negative if it cannot.
+    """
+
+    call: int
+    partitions: int = 0
+    row_bytes: int = 0
+    tensor: int = -1
+    offset: int = 0
+    is_scratch: bool = False
+    bank_waits: tuple[int, ...] = ()
+    could_ns: float = -1.0
+
+
+@dataclass(frozen=True, eq=False)
+class KernelProgram:
+    """A kernel on one core.
+
+    Args:
+        instructions: in program order; each writes its own number and reads those of the instructions that it waits for.
+        facts: of each instruction.
+        sbuf: bytes of SBUF in use.
+        psum: banks of PSUM in use.
+    """
+
+    instructions: tuple[Instruction, ...]
+    facts: tuple[InstructionFacts, ...]
+    sbuf: Levels = ()
+    psum: Levels = ()
+
+    def alone(self) -> CoreProgram:
+        """Return the program of a core that runs the kernel and nothing else."""
+        return CoreProgram([Step(0, list(self.instructions))], frozenset(), frozenset())
+
+
+CustomWork = int | KernelProgram
+"""What a call of an operator that the compiler does not know does: nanoseconds on GpSimd, or the kernel that it is."""
 
 
 @dataclass(slots=True)

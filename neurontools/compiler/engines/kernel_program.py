@@ -7,13 +7,12 @@ the same alone and in a model.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from neurontools.base.json_reader import load_json
 from neurontools.compiler.engines.cost import MAX_NS, MAX_WORK, CostError, checked
-from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step
+from neurontools.compiler.engines.instructions import Instruction, InstructionFacts, KernelProgram, Levels
 from neurontools.compiler.engines.placement import Engine
 
 if TYPE_CHECKING:
@@ -23,86 +22,35 @@ SCHEMA = 1
 NAMESPACE = "nki"
 """Namespace of the operators that stand for kernels."""
 
-Levels = tuple[tuple[int, int], ...]
-"""Numbers of instructions, each with what is in use from it on."""
 
-
-class InstructionFacts(NamedTuple):
-    """What is known of an instruction besides its time.
-
-    Args:
-        call: number of the call in the kernel that it belongs to.
-        partitions: of the chip that it works on; 0 for descriptors and registers.
-        row_bytes: contiguous bytes of a transfer's descriptors, else 0.
-        tensor: number of the tensor in HBM that a transfer reads or writes, else -1.
-        offset: byte of that tensor at which the transfer begins.
-        is_scratch: whether only the kernel can see that tensor.
-        bank_waits: those of its waits that are only for memory in PSUM.
-        could_ns: how long the Scalar engine would take for an instruction of the Vector engine; negative if it cannot.
-    """
-
-    call: int
-    partitions: int = 0
-    row_bytes: int = 0
-    tensor: int = -1
-    offset: int = 0
-    is_scratch: bool = False
-    bank_waits: tuple[int, ...] = ()
-    could_ns: float = -1.0
-
-
-@dataclass(frozen=True, eq=False)
-class KernelProgram:
-    """A kernel on one core.
-
-    Args:
-        instructions: in program order; each writes its own number and reads those of the instructions that it waits for.
-        facts: of each instruction.
-        sbuf: bytes of SBUF in use.
-        psum: banks of PSUM in use.
-    """
-
-    instructions: tuple[Instruction, ...]
-    facts: tuple[InstructionFacts, ...]
-    sbuf: Levels = ()
-    psum: Levels = ()
-
-    def alone(self) -> CoreProgram:
-        """Return the program of a core that runs the kernel and nothing else."""
-        return CoreProgram([Step(0, list(self.instructions))], frozenset(), frozenset())
-
-    def to_bytes(self) -> bytes:
-        """Return the stored form."""
-        kinds: dict[tuple[str, str, str], int] = {}
-        rows = [
-            (
-                kinds.setdefault((each.engine.value, each.opcode, each.source), len(kinds)),
-                each.tile_ns,
-                each.scalar_ns,
-                each.reads,
-                each.flops,
-                each.read_bytes,
-                each.write_bytes,
-                *facts,
-            )
-            for each, facts in zip(self.instructions, self.facts, strict=True)
-        ]
-        stored = {
-            "schema": SCHEMA,
-            "kinds": list(kinds),
-            "columns": list(zip(*rows, strict=True)),
-            "sbuf": self.sbuf,
-            "psum": self.psum,
-        }
-        return json.dumps(stored, separators=(",", ":")).encode()
-
-
-CustomWork = int | KernelProgram
-"""What a call of an operator that the compiler does not know does: nanoseconds on GpSimd, or the kernel that it is."""
+def kernel_to_bytes(kernel: KernelProgram) -> bytes:
+    """Return the stored form of a kernel."""
+    kinds: dict[tuple[str, str, str], int] = {}
+    rows = [
+        (
+            kinds.setdefault((each.engine.value, each.opcode, each.source), len(kinds)),
+            each.tile_ns,
+            each.scalar_ns,
+            each.reads,
+            each.flops,
+            each.read_bytes,
+            each.write_bytes,
+            *facts,
+        )
+        for each, facts in zip(kernel.instructions, kernel.facts, strict=True)
+    ]
+    stored = {
+        "schema": SCHEMA,
+        "kinds": list(kinds),
+        "columns": list(zip(*rows, strict=True)),
+        "sbuf": kernel.sbuf,
+        "psum": kernel.psum,
+    }
+    return json.dumps(stored, separators=(",", ":")).encode()
 
 
 def kernel_from_bytes(data: bytes) -> KernelProgram:
-    """Return the kernel that `to_bytes` stored.
+    """Return the kernel that `kernel_to_bytes` stored.
 
     Raises:
         CostError: the bytes are damaged, or of another schema.

@@ -15,8 +15,7 @@ from neurontools.compiler.engines.on_chip_memory import PsumBanks, PsumValue
 from neurontools.compiler.engines.placement import Engine
 
 if TYPE_CHECKING:
-    from neurontools.compiler.engines.instructions import CoreProgram, Step
-    from neurontools.compiler.engines.kernel_program import KernelProgram, Levels
+    from neurontools.compiler.engines.instructions import CoreProgram, KernelProgram, Levels, Step
     from neurontools.compiler.engines.modelled_core import ModelledCore
 
 _NOTHING = -1

@@ -29,26 +29,25 @@ from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_of
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import TileView
-from neurontools.nki.launch import (
+from neurontools.nki.launch import call, numeric_context
+from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
+from neurontools.nki.locations import user_location
+from neurontools.nki.runs import (
     Run,
-    call,
     core_count,
     numbered,
-    numeric_context,
     record_launch,
     report_warnings,
     run_profiled,
     warnings_of_failures,
 )
-from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
-from neurontools.nki.locations import user_location
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.nki.launch import GridFactors
     from neurontools.nki.memory import Allocation
+    from neurontools.nki.runs import GridFactors
 
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace", "profile")
 _OF_FRAMEWORKS = frozenset({"auto", "jax", "torchxla", "trace"})

@@ -9,8 +9,7 @@ import sys
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from neurontools.nki.context import fail, running, whole
-from neurontools.nki.iterations import affine_iterations
+from neurontools.nki.context import affine_iterations, fail, running, whole
 from neurontools.nki.locations import UserLine, is_user_frame, user_location
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines import dma
 from neurontools.compiler.engines.dma import PLAIN_OPCODE
-from neurontools.compiler.engines.kernel_program import KernelProgram
+from neurontools.compiler.engines.instructions import KernelProgram
 from neurontools.compiler.engines.placement import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from neurontools.compiler.engines.instructions import Instruction
-    from neurontools.compiler.engines.kernel_program import InstructionFacts
+    from neurontools.compiler.engines.instructions import Instruction, InstructionFacts
     from neurontools.compiler.engines.modelled_core import ModelledCore
 
 

@@ -25,7 +25,7 @@ from neurontools.profiler.advice.findings import Advice, Evidence, Silent
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from neurontools.compiler.engines.kernel_program import KernelProgram
+    from neurontools.compiler.engines.instructions import KernelProgram
     from neurontools.compiler.engines.modelled_core import ModelledCore
     from neurontools.compiler.engines.schedule import Schedule
     from neurontools.profiler.advice.findings import Finding

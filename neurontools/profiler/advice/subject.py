@@ -30,7 +30,7 @@ from neurontools.profiler.capture.format import ProfileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from neurontools.compiler.engines.kernel_program import CustomWork
+    from neurontools.compiler.engines.instructions import CustomWork
     from neurontools.compiler.neff import Neff
     from neurontools.profiler.trace.trace import Trace
 

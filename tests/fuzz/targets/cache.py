@@ -134,8 +134,7 @@ def _kernel_files() -> dict[str, bytes]:
     """Return the files of a NEFF that is a kernel."""
     from neurontools.compiler.archive import unpack_files
     from neurontools.compiler.engines.estimate import estimate
-    from neurontools.compiler.engines.instructions import Instruction
-    from neurontools.compiler.engines.kernel_program import InstructionFacts, KernelProgram
+    from neurontools.compiler.engines.instructions import Instruction, InstructionFacts, KernelProgram
     from neurontools.compiler.engines.placement import Engine
     from neurontools.compiler.graph import Node
     from neurontools.compiler.neff import pack

@@ -41,8 +41,7 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setattr("neurontools.tui.top.pages.rows.__version__", "1.2.3")
     monkeypatch.setattr("neurontools.dashboard.process_table.user_name", lambda uid: f"user{uid}")
-    monkeypatch.setattr("neurontools.tui.top.pages.columns.user_name", lambda uid: f"user{uid}")
-    for module in ("job_rows", "job_details", "event_details"):
+    for module in ("columns", "processes", "job_details", "events"):
         monkeypatch.setattr(f"neurontools.tui.top.pages.{module}.user_name", lambda uid: f"user{uid}")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neurontools.compat.torchvision.datasets.mnist import MNIST
+from neurontools.compat.mnist import MNIST
 from neurontools.compat.unsupported import missing_names
 
 __all__ = ["MNIST"]

@@ -45,7 +45,7 @@ from neurontools.compiler.work import flops, touched_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from neurontools.compiler.engines.kernel_program import CustomWork
+    from neurontools.compiler.engines.instructions import CustomWork
     from neurontools.compiler.engines.modelled_core import ModelledCore
     from neurontools.compiler.graph import Graph
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from neurontools import gpsimd
 from neurontools.compiler.engines import dma
 from neurontools.compiler.engines.dma import INDIRECT_OPCODE, PLAIN_OPCODE
-from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction
-from neurontools.compiler.engines.kernel_program import KernelProgram
+from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction, KernelProgram
 from neurontools.compiler.engines.lowering.calls import PartitionLayout, numel, row_bytes
 from neurontools.compiler.engines.lowering.families import plain_name
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, CUSTOM_OPCODE, Engine
 from neurontools.compiler.work import flops, item_bytes, read_bytes, touched_bytes, write_bytes
 
 if TYPE_CHECKING:
-    from neurontools.compiler.engines.kernel_program import CustomWork
+    from neurontools.compiler.engines.instructions import CustomWork
     from neurontools.compiler.engines.lowering.calls import LoweredCall
     from neurontools.compiler.engines.lowering.context import Lowering
     from neurontools.compiler.graph import View

@@ -1,0 +1,93 @@
+"""Finished launches of kernels of both generations: results, warnings, and their place in the profile of the process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from contextlib import contextmanager
+from math import prod
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.nki.context import Launch
+    from neurontools.nki.locations import UserLine
+
+GridFactors = tuple[tuple[tuple[int, bool], ...], ...]
+"""A launch grid: for each dimension its factors, and whether a factor numbers physical cores."""
+kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""The decorated kernels of both generations, by number."""
+_numbers = itertools.count()
+
+
+def core_count(factors: GridFactors) -> int:
+    """Return the physical cores that a grid is distributed to."""
+    return prod([size for dim in factors for size, is_core in dim if is_core])
+
+
+def numbered(kernel: Any) -> Any:
+    """Return a decorated kernel with a number, by which functions that torch.compile traces name it."""
+    kernel.number = next(_numbers)
+    kernels[kernel.number] = kernel
+    return kernel
+
+
+class Run:
+    """A finished launch: its results and what happened.
+
+    Args:
+        launch: instructions by core, warnings and allocations.
+        results: what the kernel returned, as arrays of the caller's kind.
+    """
+
+    def __init__(self, launch: Launch, results: Any) -> None:
+        self.launch = launch
+        self.results = results
+
+    def written_arguments(self) -> list[int]:
+        """Return the numbers of the array arguments that the kernel wrote."""
+        arguments = [allocation for allocation in self.launch.allocations if allocation.is_argument]
+        written = self.launch.written()
+        return [number for number, allocation in enumerate(arguments) if allocation in written]
+
+
+def run_profiled(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Run a kernel on arrays as the program of this process asks for it, and add it to the profile of the process."""
+    start_ns = time.monotonic_ns()
+    done: Run = kernel.run(args, kwargs)
+    record_launch(done.launch, start_ns)
+    return done
+
+
+def record_launch(launch: Launch, start_ns: int) -> None:
+    """Add a launch to the profile of this process if one is captured."""
+    if os.environ.get("NEURON_RT_INSPECT_ENABLE"):
+        from neurontools.nki import profile
+
+        profile.record_launch(launch, start_ns)
+
+
+@contextmanager
+def warnings_of_failures(launches: list[Launch]) -> Iterator[None]:
+    """Print the warnings of launches that fail: they often name the cause."""
+    try:
+        yield
+    except Exception:
+        for launch in launches:
+            report_warnings(launch)
+        raise
+
+
+def report_warnings(launch: Launch, reported: set[tuple[str, UserLine]] | None = None) -> None:
+    """Print the warnings of a launch, one line each, on stderr; those of `reported` are left out and added to it."""
+    for warning in launch.warnings:
+        key = (warning.kind, warning.location)
+        if reported is not None and key in reported:
+            continue
+        if reported is not None:
+            reported.add(key)
+        print(f"{warning.location}: warning: {warning.message}", file=sys.stderr)  # noqa: T201
