@@ -15,7 +15,8 @@ from neurontools.compiler.neff import parse
 from neurontools.compiler.neff_header import HEADER_BYTES
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla.execution import generate
-from neurontools.xla.graph_values import geometry_from, intern_layout
+from neurontools.xla.geometry import intern_layout
+from neurontools.xla.graph_values import geometry_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,9 @@ from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import MemoryUse
 from neurontools.runtime.core_claim import release_cores
 from neurontools.runtime.faults import Faults
+from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.models import Model
-from neurontools.runtime.status import RUNTIME_VERSION, NrtError, NrtStatus, RuntimeLog
+from neurontools.runtime.status import RUNTIME_VERSION, NrtError, NrtStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ from neurontools.customop.calls import (
 from neurontools.customop.environment import check_instance, execution_timeout_s
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.executors import InProcessExecutor, WorkerExecutor
-from neurontools.runtime.status import Component, Level, RuntimeLog
+from neurontools.runtime.log import Component, Level, RuntimeLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

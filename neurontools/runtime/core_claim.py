@@ -19,16 +19,14 @@ from neurontools.machine.connection import is_answering
 from neurontools.machine.instances.catalogue import InstanceType, instance_type
 from neurontools.machine.pages.page import is_private
 from neurontools.machine.protocol import CoresBusyError, DeviceLostError
+from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import (
     COLLECTIVES_VERSION,
     DRIVER_VERSION,
     RUNTIME_BUILD,
     RUNTIME_VERSION,
-    Component,
-    Level,
     NrtError,
     NrtStatus,
-    RuntimeLog,
 )
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from neurontools.machine.faults.kinds import (
     FaultKind,
 )
 from neurontools.machine.faults.params import Action, Hit
+from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import pool_line
-from neurontools.runtime.status import Component, Level, NrtError, NrtStatus, RuntimeLog
+from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

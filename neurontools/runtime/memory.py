@@ -17,7 +17,8 @@ from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.protocol import OutOfDeviceMemoryError
 from neurontools.machine.snapshot import MemoryCategory, MemoryUse
-from neurontools.runtime.status import Component, Level, NrtError, NrtStatus, RuntimeLog
+from neurontools.runtime.log import Component, Level, RuntimeLog
+from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
     from neurontools.machine.client import Client

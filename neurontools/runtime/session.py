@@ -21,9 +21,10 @@ from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 from neurontools.runtime import host_activity
 from neurontools.runtime.core_claim import CoreClaim, claim_cores, release_cores
 from neurontools.runtime.faults import Faults
+from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import DeviceMemory, MemoryInfo
 from neurontools.runtime.models import ExecutionObserver, Model, ModelTable
-from neurontools.runtime.status import Component, Level, NrtError, NrtStatus, RuntimeLog
+from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

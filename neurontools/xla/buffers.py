@@ -22,7 +22,7 @@ from neurontools.xla.accelerator import LostValueError
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_guard import storage_sizer
 from neurontools.xla.device_name import XLA, device_name
-from neurontools.xla.graph_values import META, geometry_of, layout_geometry
+from neurontools.xla.geometry import META, geometry_of, layout_geometry
 from neurontools.xla.stores import TensorStore
 
 if TYPE_CHECKING:

@@ -9,15 +9,8 @@ import torch
 from neurontools.compiler.graph import Arg, Lifted, Node, View, contiguous_strides
 from neurontools.xla.buffers import BufferOwner, buffer_of, lost_value, report_write
 from neurontools.xla.fallback import check_layout
-from neurontools.xla.graph_values import (
-    geometry_of,
-    intern_layout,
-    layout_geometry,
-    storage_of,
-    store_constant,
-    view_from,
-    view_of,
-)
+from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, storage_of, view_of
+from neurontools.xla.graph_values import store_constant, view_from
 from neurontools.xla.operators import Kind, Operator, Parameter, is_constant
 from neurontools.xla.trie import Alias, Fresh, Recipe
 

@@ -15,7 +15,8 @@ from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.compiler.options import CompileError
 from neurontools.xla.buffers import LACKING, buffer_of
 from neurontools.xla.fusion import OneGraph
-from neurontools.xla.graph_values import geometry_of, layout_geometry, view_from
+from neurontools.xla.geometry import geometry_of, layout_geometry
+from neurontools.xla.graph_values import view_from
 from neurontools.xla.specialization import (
     ArgumentGuards,
     ArgumentResult,

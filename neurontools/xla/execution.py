@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
-from neurontools.xla.graph_values import geometry_from, layout_geometry, load_symbol, view_from, view_of
+from neurontools.xla.geometry import layout_geometry, view_of
+from neurontools.xla.graph_values import geometry_from, load_symbol, view_from
 from neurontools.xla.operators import Operator, find_overload, function_of, operator_of
 from neurontools.xla.shared_code import SharedCode
 

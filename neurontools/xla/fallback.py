@@ -19,7 +19,7 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
-from neurontools.xla.graph_values import storage_of
+from neurontools.xla.geometry import storage_of
 from neurontools.xla.host_events import Observed
 from neurontools.xla.operators import Kind, Operator, Parameter, call_arguments
 

@@ -22,7 +22,7 @@ from neurontools.runtime.host_activity import (
 )
 from neurontools.xla.call_sites import moved_parameter
 from neurontools.xla.debugging.compile_log import EAGER, event_source, record_stacks, refined
-from neurontools.xla.graph_values import layout_geometry
+from neurontools.xla.geometry import layout_geometry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

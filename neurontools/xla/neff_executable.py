@@ -23,7 +23,8 @@ from neurontools.xla.accelerator import DeviceError, LoadedGraph
 from neurontools.xla.core_arithmetic import DeviceNumerics, numerics_of
 from neurontools.xla.execution import generate, host_execution, last_use_of_slots, overload_of, run_call
 from neurontools.xla.fallback import has_pending_bits
-from neurontools.xla.graph_values import geometry_from, geometry_of, intern_layout, view_of
+from neurontools.xla.geometry import geometry_of, intern_layout, view_of
+from neurontools.xla.graph_values import geometry_from
 from neurontools.xla.neff_checks import check_graph, check_view, is_made, sound_results
 from neurontools.xla.operators import operator_of
 from neurontools.xla.program import build_graph

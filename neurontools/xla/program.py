@@ -18,7 +18,7 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import EAGER, current_source, event_source, refined
 from neurontools.xla.debugging.debug_analysis import show_compilation, shows_compilations
 from neurontools.xla.execution import generate, host_execution, overload_of
-from neurontools.xla.graph_values import layout_bytes, layout_geometry
+from neurontools.xla.geometry import layout_bytes, layout_geometry
 from neurontools.xla.host_events import report_results
 from neurontools.xla.operators import operator_of
 

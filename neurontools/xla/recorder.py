@@ -29,26 +29,15 @@ from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
 from neurontools.xla.fusion import OneGraph
-from neurontools.xla.graph_values import (
-    UnstorableError,
-    geometry_of,
-    intern_layout,
-    layout_geometry,
-    restride,
-    view_of,
-)
+from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
+from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.host_events import observed_cut, report_buffer
+from neurontools.xla.learning import HELD_BY_RECORDER, learned_node, release_unreferenced, run_recorded
 from neurontools.xla.memory import MemoryAccount, host_allocation, may_be_larger, result_bytes
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import ProgramRunner, ProgramStore
 from neurontools.xla.recorder_lock import CALL, RECORDING, RecorderLock
-from neurontools.xla.refused_calls import (
-    HELD_BY_RECORDER,
-    learned_node,
-    release_unreferenced,
-    run_accepted,
-    run_recorded,
-)
+from neurontools.xla.refused_calls import run_accepted
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 

@@ -20,7 +20,7 @@ from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device import autocast_kernels, keep_from_compiler
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
-from neurontools.xla.graph_values import META, geometry_of, storage_of
+from neurontools.xla.geometry import META, geometry_of, storage_of
 from neurontools.xla.layers import (
     attention,
     gru_cell,

@@ -23,7 +23,7 @@ from neurontools.xla.buffers import NEVER, DeviceBuffer, attach
 from neurontools.xla.debugging import metrics
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
-from neurontools.xla.graph_values import Geometry, intern_layout, layout_bytes, layout_geometry
+from neurontools.xla.geometry import Geometry, intern_layout, layout_bytes, layout_geometry
 from neurontools.xla.host_events import observed_cut
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from neurontools.xla.device_guard import register_views, resize_storage
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, is_host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
-from neurontools.xla.graph_values import META, layout_geometry, restride, storage_of
+from neurontools.xla.geometry import META, layout_geometry, restride, storage_of
 from neurontools.xla.host_events import report_copy
 from neurontools.xla.operators import find_overload, operator_of
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from neurontools.xla.accelerator import Program
-    from neurontools.xla.graph_values import Geometry
+    from neurontools.xla.geometry import Geometry
     from neurontools.xla.operators import Operator
 
 

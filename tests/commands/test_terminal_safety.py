@@ -17,7 +17,7 @@ from neurontools.commands.profile import main as profile_main
 from neurontools.commands.scenario import main as scenario_main
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.daemon.daemon import _LogFormatter
-from neurontools.runtime.status import Component, Level, format_line
+from neurontools.runtime.log import Component, Level, format_line
 from tests.profiler.conftest import Maker
 
 HOSTILE = "a\x1b]0;title\x07\x9b31m\u202e\u2066\x7f\rb\nforged"

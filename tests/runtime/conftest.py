@@ -20,14 +20,15 @@ from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageIdentity, PageReader, create_page
 from neurontools.machine.protocol import OutOfDeviceMemoryError
 from neurontools.runtime.core_claim import CoreClaim
+from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.session import Model, Runtime
-from neurontools.runtime.status import NrtStatus, RuntimeLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from neurontools.machine.snapshot import Snapshot
+    from neurontools.runtime.status import NrtStatus
     from tests.loaded_python import LoadedPython
 
 _numbers = itertools.count()

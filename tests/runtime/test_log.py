@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.runtime.status import Component, Level, RuntimeLog, format_line
+from neurontools.runtime.log import Component, Level, RuntimeLog, format_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.xla import api, buffers, device, device_guard, recorder_lock
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard, register_views
-from neurontools.xla.graph_values import META
+from neurontools.xla.geometry import META
 from neurontools.xla.operators import find_overload
 from neurontools.xla.tensor_kernels import storage_kernels
 

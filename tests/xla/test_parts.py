@@ -29,7 +29,7 @@ from neurontools.xla.distributed import collectives, process_group, worker_group
 from neurontools.xla.distributed.worker_group import WorkerGroup
 from neurontools.xla.distributed.worker_roster import WorkerRoster
 from neurontools.xla.execution import generate
-from neurontools.xla.graph_values import intern_layout, view_of
+from neurontools.xla.geometry import intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
 from neurontools.xla.operators import Kind, Parameter, operator_of
 from neurontools.xla.rng import DeviceGenerator, state_at

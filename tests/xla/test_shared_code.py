@@ -12,7 +12,7 @@ import torch
 from neurontools.compiler.graph import Graph, Lifted, Node, Slot, View
 from neurontools.xla import execution
 from neurontools.xla.execution import generate
-from neurontools.xla.graph_values import intern_layout
+from neurontools.xla.geometry import intern_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable

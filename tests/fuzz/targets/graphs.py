@@ -349,7 +349,8 @@ def _run(graph: Graph, inputs: tuple[View, ...], contents: list[torch.Tensor]) -
     """Run a graph as the first execution of a NEFF does, which compares each result, and then its executable."""
     from neurontools.errors import NeuronToolsError
     from neurontools.xla.execution import generate, host_execution
-    from neurontools.xla.graph_values import geometry_from, intern_layout
+    from neurontools.xla.geometry import intern_layout
+    from neurontools.xla.graph_values import geometry_from
     from neurontools.xla.neff_executable import execute_checked
 
     layouts = [intern_layout(graph.slots[view.slot].nbytes, geometry_from(view)) for view in inputs]
