@@ -125,11 +125,11 @@ class Launch:
     allocations: list[Allocation] = field(default_factory=list)
     constants: dict[Any, Any] = field(default_factory=dict)
 
-    def written(self) -> set[Allocation]:
-        """Return the allocations that instructions have written."""
-        return {
+    def written(self) -> dict[Allocation, None]:
+        """Return the allocations that instructions have written, in the order of the first writes."""
+        return dict.fromkeys(
             access.allocation for core in self.cores for record in core.records for access in record.writes
-        }
+        )
 
     def warn(self, kind: str, message: str, location: UserLine | None = None) -> None:
         """Note a warning, once for each line and kind."""

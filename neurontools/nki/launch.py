@@ -24,9 +24,9 @@ from neurontools.nki.runs import (
     GridFactors,
     Run,
     core_count,
+    finish,
     numbered,
-    report_warnings,
-    run_profiled,
+    profiled,
     warnings_of_failures,
 )
 from neurontools.nki.tensor import NkiTensor
@@ -44,7 +44,7 @@ class Kernel:
         function: the kernel.
         cores: physical cores of a launch, 1 or 2; None for a launch without a grid, on one core.
         options: options of the decorator, kept for the documented signature.
-        number: its number in `kernels`.
+        number: its number in `neurontools.nki.runs.kernels`.
     """
 
     def __init__(
@@ -56,10 +56,14 @@ class Kernel:
     ) -> None:
         functools.update_wrapper(self, function)
         self.func = function
-        self.cores = cores or 1
         self.options = dict(options or {})
         self.number = number
         self.factors: GridFactors = () if cores is None else (((cores, True),),)
+
+    @property
+    def cores(self) -> int:
+        """Physical cores of a launch."""
+        return core_count(self.factors)
 
     def __getitem__(self, cores: Any) -> Kernel:
         count = cores[0] if isinstance(cores, tuple | list) and len(cores) == 1 else cores
@@ -109,7 +113,7 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from neurontools.nki import torch_operator
 
         return torch_operator.call(kernel, args, kwargs)
-    return run_profiled(kernel, args, kwargs).results
+    return profiled(lambda: kernel.run(args, kwargs)).results
 
 
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -140,7 +144,7 @@ def simulate(kernel: Any) -> Callable[..., Any]:
     made = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
 
     def simulated(*args: Any, **kwargs: Any) -> Any:
-        return run_profiled(made, args, kwargs).results
+        return profiled(lambda: made.run(args, kwargs)).results
 
     return functools.update_wrapper(simulated, made.func)
 
@@ -214,30 +218,19 @@ def _run_ranks(
                 set_running(before)
         else:
             returned = Exchange(cores).run([body for launch, _, body in prepared for _ in launch.cores])
+    results = returned[:: kernel.cores]
     return [
-        _finish(launch, arguments, returned[number * kernel.cores], quiet=quiet)
-        for number, (launch, arguments, _) in enumerate(prepared)
+        finish(launch, arguments, result, _tensors(result), quiet=quiet)
+        for (launch, arguments, _), result in zip(prepared, results, strict=True)
     ]
 
 
-def _finish(launch: Launch, arguments: Arguments, result: Any, *, quiet: bool) -> Run:
-    from neurontools.nki.checks import check_launch
-
-    with warnings_of_failures([] if quiet else [launch]):
-        arguments.copy_back()
-        results = arguments.results(result)
-        check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
-    if not quiet:
-        report_warnings(launch)
-    return Run(launch, results)
-
-
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return [item for part in value for item in _flat(part)]
-    if isinstance(value, dict):
-        return [item for part in value.values() for item in _flat(part)]
-    return [value]
+def _tensors(result: Any) -> list[NkiTensor]:
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, list | tuple):
+        return [tensor for part in result for tensor in _tensors(part)]
+    return [result] if isinstance(result, NkiTensor) else []
 
 
 @functools.cache
@@ -262,4 +255,4 @@ def get_nc_version() -> nc_version:
 def simulate_kernel(func: Any, args: Any = (), kwargs: Any = None, _lnc: int = 1) -> Any:
     """Run a kernel on arrays and a number of cores, as vllm-neuron calls it."""
     kernel = func if isinstance(func, Kernel) else Kernel(func)
-    return run_profiled(kernel[_lnc], tuple(args), dict(kwargs or {})).results
+    return profiled(lambda: kernel[_lnc].run(tuple(args), dict(kwargs or {}))).results

@@ -56,13 +56,7 @@ def neff_of(core: Core) -> bytes:
 def _graph(launch: Launch) -> Graph:
     """Return the graph that is one call of the kernel: from its arguments to the other tensors in HBM that it writes."""
     arguments = [each for each in launch.allocations if each.is_argument]
-    results = [
-        each
-        for each in dict.fromkeys(
-            access.allocation for core in launch.cores for record in core.records for access in record.writes
-        )
-        if each.region not in ON_CHIP and not each.is_argument
-    ]
+    results = [each for each in launch.written() if each.region not in ON_CHIP and not each.is_argument]
     views = [_view(number, each) for number, each in enumerate((*arguments, *results))]
     source = str(arguments[0].location) if arguments else ""
     call = Node(

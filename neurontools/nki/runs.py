@@ -11,11 +11,15 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from neurontools.nki.checks import check_launch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from neurontools.nki.arguments import Arguments
     from neurontools.nki.context import Launch
     from neurontools.nki.locations import UserLine
+    from neurontools.nki.tensor import NkiTensor
 
 GridFactors = tuple[tuple[tuple[int, bool], ...], ...]
 """A launch grid: for each dimension its factors, and whether a factor numbers physical cores."""
@@ -55,20 +59,39 @@ class Run:
         return [number for number, allocation in enumerate(arguments) if allocation in written]
 
 
-def run_profiled(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Run a kernel on arrays as the program of this process asks for it, and add it to the profile of the process."""
+def profiled(run: Callable[[], Run]) -> Run:
+    """Run a kernel and add its launch to the profile of this process, if one is captured."""
     start_ns = time.monotonic_ns()
-    done: Run = kernel.run(args, kwargs)
-    record_launch(done.launch, start_ns)
-    return done
-
-
-def record_launch(launch: Launch, start_ns: int) -> None:
-    """Add a launch to the profile of this process if one is captured."""
+    done = run()
     if os.environ.get("NEURON_RT_INSPECT_ENABLE"):
         from neurontools.nki import profile
 
-        profile.record_launch(launch, start_ns)
+        profile.record_launch(done.launch, start_ns)
+    return done
+
+
+def finish(
+    launch: Launch, arguments: Arguments, result: Any, tensors: list[NkiTensor], *, quiet: bool
+) -> Run:
+    """Return a launch whose kernel has ended: with arguments written back, results for the caller, and warnings.
+
+    Args:
+        launch: the call.
+        arguments: its arguments.
+        result: what the kernel returned.
+        tensors: those of the result.
+        quiet: whether warnings are left to the caller.
+
+    Raises:
+        KernelError: a result cannot be returned, or the launch does what the device or the compiler refuses.
+    """
+    with warnings_of_failures([] if quiet else [launch]):
+        arguments.copy_back()
+        results = arguments.results(result)
+        check_launch(launch, tensors)
+    if not quiet:
+        report_warnings(launch)
+    return Run(launch, results)
 
 
 @contextmanager

@@ -63,31 +63,23 @@ class NkiTensor(TensorView):
 
     def is_written(self) -> bool:
         """Return whether an instruction has written any of the elements."""
-        storage = self.storage
-        if storage.is_complete or self.itemsize != item_bytes(storage.allocation.dtype):
-            return True
-        if storage.written is None:
-            return False
-        return bool(strided(storage.written, self.shape, self.strides, self.offset, self).any())
+        return self._has_other_type() or bool(np.any(self.written()))
 
     def read_moved(self, operand: str = "") -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements for a transpose, and by element whether they were written, None where all are.
 
         Kernels transpose tiles of which they have written and will use a part. A tile without any counts as read.
         """
-        storage = self.storage
-        if storage.is_complete or storage.written is None or self.dynamic is not None:
-            return self.read(operand), None
-        if self.itemsize == item_bytes(storage.allocation.dtype):
-            written = strided(storage.written, self.shape, self.strides, self.offset, self)
-            if written.any() and not written.all():
+        if self.dynamic is None and not self._has_other_type():
+            written = self.written()
+            if isinstance(written, np.ndarray) and written.any():
                 return self.array(), written
         return self.read(operand), None
 
     def mark_written(self, written: np.ndarray | None) -> None:
         """Note which elements hold something after a transpose of elements that were not all written."""
         storage = self.storage
-        if written is None or self.itemsize != item_bytes(storage.allocation.dtype):
+        if written is None or self._has_other_type():
             return
         if storage.is_complete:
             storage.flags()[...] = True
@@ -155,15 +147,15 @@ class NkiTensor(TensorView):
     def _is_whole(self) -> bool:
         """Return whether the view names all elements of its storage."""
         storage = self.storage
-        return (
-            self.size == storage.size
-            and 0 not in self.strides
-            and self.itemsize == item_bytes(storage.allocation.dtype)
-        )
+        return self.size == storage.size and 0 not in self.strides and not self._has_other_type()
+
+    def _has_other_type(self) -> bool:
+        """Return whether the view sees the elements as others of another size, so that flags are not by its elements."""
+        return self.itemsize != item_bytes(self.storage.allocation.dtype)
 
     def _mark(self) -> None:
         storage = self.storage
-        if self._is_whole() or self.itemsize != item_bytes(storage.allocation.dtype):
+        if self._is_whole() or self._has_other_type():
             storage.complete()
             return
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = True
@@ -187,7 +179,7 @@ class NkiTensor(TensorView):
 
     def _check_written(self, operand: str) -> None:
         storage = self.storage
-        if self.itemsize != item_bytes(storage.allocation.dtype):
+        if self._has_other_type():
             return
         written = self.written()
         if written is True:

@@ -21,7 +21,7 @@ from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.nki.kernel_identity import describe, kernel_code, named_arguments
 from neurontools.nki.limits import chosen_target
 from neurontools.nki.program import program_of, slowest_core
-from neurontools.nki.runs import report_warnings, run_profiled
+from neurontools.nki.runs import profiled, report_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -207,7 +207,7 @@ def call(kernel: RunnableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Call a kernel: as an operator where a tensor is one of a device or of a compiler that traces, else directly."""
     leaves, form, tensors = split((args, kwargs))
     if all(type(tensor) in _PLAIN and tensor.device.type == "cpu" for tensor in tensors):
-        return run_profiled(kernel, args, kwargs).results
+        return profiled(lambda: kernel.run(args, kwargs)).results
     return operator_for(kernel, leaves, form, tensors)(tensors)
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from neurontools.errors import UsageError
 from neurontools.nki.annotations import TensorAnnotation
 from neurontools.nki.arguments import Arguments
-from neurontools.nki.checks import check_launch
 from neurontools.nki.context import Core, Launch, fail, is_running, set_running
 from neurontools.nki.diagnosis import diagnosed
 from neurontools.nki.dtypes import wide_custom_types
@@ -32,22 +31,14 @@ from neurontools.nki.first.views import TileView
 from neurontools.nki.launch import call, numeric_context
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.locations import user_location
-from neurontools.nki.runs import (
-    Run,
-    core_count,
-    numbered,
-    record_launch,
-    report_warnings,
-    run_profiled,
-    warnings_of_failures,
-)
+from neurontools.nki.runs import core_count, finish, numbered, profiled, warnings_of_failures
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.nki.memory import Allocation
-    from neurontools.nki.runs import GridFactors
+    from neurontools.nki.runs import GridFactors, Run
 
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace", "profile")
 _OF_FRAMEWORKS = frozenset({"auto", "jax", "torchxla", "trace"})
@@ -77,7 +68,7 @@ class EagerKernel:
         mode: what a call does.
         grid: the launch grid.
         options: options of the decorator.
-        number: its number in `neurontools.nki.launch.kernels`.
+        number: its number in `neurontools.nki.runs.kernels`.
     """
 
     def __init__(
@@ -139,7 +130,7 @@ class EagerKernel:
         if self.mode in _OF_FRAMEWORKS:
             return call(self, args, kwargs)
         start_ns = time.monotonic_ns()
-        done = run_profiled(self, args, kwargs)
+        done = profiled(lambda: self.run(args, kwargs))
         self._save(done.launch, start_ns)
         return self.finished(done)
 
@@ -272,10 +263,7 @@ def profile(func: Any = None, **options: Any) -> Any:
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel on arrays and return its results; output parameters are written in place."""
     made = kernel if isinstance(kernel, EagerKernel) else EagerKernel(kernel, "trace")
-    start_ns = time.monotonic_ns()
-    done = run(made, args, kwargs, simulates=True)
-    record_launch(done.launch, start_ns)
-    return done.results
+    return profiled(lambda: run(made, args, kwargs, simulates=True)).results
 
 
 class _FirstArguments(Arguments):
@@ -380,13 +368,8 @@ def _run(
             _run_program(launch.cores[core_of(kernel.grid, program)], program, body)
             for program in itertools.product(*[range(dim.size) for dim in kernel.grid])
         ]
-        result = results[0] if results else None
-        arguments.copy_back()
-        results = arguments.results(result)
-        check_launch(launch, _written_tensors(result))
-    if not quiet:
-        report_warnings(launch)
-    return Run(launch, results)
+    result = results[0] if results else None
+    return finish(launch, arguments, result, _written_tensors(result), quiet=quiet)
 
 
 def _run_program(core: Core, program: Sequence[int], body: Callable[[], Any]) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_binary_size, format_percent
 from neurontools.compiler.engines.dma import PLAIN_OPCODE
 from neurontools.compiler.engines.modelled_core import kernel_core
-from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.engines.placement import Engine, split_name
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.profiler.advice.changed_kernels import (
     leave_out,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _BOUND = 0.5
 """Busy share of a kernel's time from which an engine bounds it."""
 _LINES = 3
-_DIGEST = re.compile("_[0-9a-f]{12}$")
 
 
 class ProfiledKernel:
@@ -55,8 +53,8 @@ class ProfiledKernel:
 
     @property
     def name(self) -> str:
-        """Its name in the program, without what tells it from kernels of that name."""
-        return _DIGEST.sub("", self.program.graph.nodes[self.positions[0]].op.split(".")[1])
+        """Its name in the program."""
+        return split_name(self.program.graph.nodes[self.positions[0]].op)[1]
 
     @property
     def time_ns(self) -> float:
