@@ -48,7 +48,7 @@ def run_operator(arguments: argparse.Namespace) -> int:
 
 
 def set_time_limit(seconds: float | None) -> None:
-    """Limit each call of an operator: to the given time, else to that of the environment, else to 10 seconds.
+    """Set the time limit of operator calls: the argument, the environment variable, or 10 seconds, in this order.
 
     Raises:
         UsageError: the time is not above 0, or longer than 11 days.

@@ -50,7 +50,7 @@ class CostError(NeuronToolsError):
 class CostRow(NamedTuple):
     """A group of equal tiles as it is stored; times in ns, `operator` is a position in the graph.
 
-    `source` is the line of a kernel, "" where the operator's line is that of the row.
+    `source` is the kernel's source line; if it is "", the row has the source line of its operator.
     """
 
     operator: int
