@@ -262,13 +262,15 @@ def _custom_work(neff: Neff, graph: Graph) -> dict[int, CustomWork]:
     before = [position for position, node in enumerate(neff.graph.nodes) if is_custom(node.op)]
     after = [position for position, node in enumerate(graph.nodes) if is_custom(node.op)]
     calls = max(len(after) // max(len(before), 1), 1)
-    found: dict[int, CustomWork] = {}
-    for place, position in enumerate(after[: len(before) * calls]):
-        origin = before[place // calls]
+    changed: dict[int, CustomWork] = {}
+    for call, position in enumerate(after[: len(before) * calls]):
+        origin = before[call // calls]
         if origin in work:
             now, then = _elements(graph.nodes[position]), _elements(neff.graph.nodes[origin])
-            found[position] = work[origin] if now == then else _scaled(neff, work[origin], now / max(then, 1))
-    return found
+            changed[position] = (
+                work[origin] if now == then else _scaled(neff, work[origin], now / max(then, 1))
+            )
+    return changed
 
 
 def known_work(neff: Neff) -> dict[int, CustomWork]:

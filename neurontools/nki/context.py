@@ -133,9 +133,9 @@ class Launch:
 
     def warn(self, kind: str, message: str, location: UserLine | None = None) -> None:
         """Note a warning, once for each line and kind."""
-        place = location or user_location()
-        if not any(warning.kind == kind and warning.location == place for warning in self.warnings):
-            self.warnings.append(KernelWarning(kind, message, place))
+        line = location or user_location()
+        if not any(warning.kind == kind and warning.location == line for warning in self.warnings):
+            self.warnings.append(KernelWarning(kind, message, line))
 
 
 _OF_CONSTANTS = frozenset({"affine_select", "memset"})
@@ -286,10 +286,10 @@ def whole(function: str, operand: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or isinstance(value, str) or (number != value and not hasattr(value, "__index__")):
-        shown = f"a {type(value).__name__}" if hasattr(value, "shape") else repr(value)
+        argument = f"a {type(value).__name__}" if hasattr(value, "shape") else repr(value)
         fail(
             function,
-            f"{operand} is {shown}, not an integer",
+            f"{operand} is {argument}, not an integer",
             "divide with //" if isinstance(value, float) else "",
         )
     return number

@@ -202,8 +202,10 @@ class _Diagnosis:
         foreign = foreign_name(name, in_first=self._first)
         if foreign:
             return self._made(name, f"belongs to {foreign[0]}", f"here: {foreign[1]}")
-        known = [attribute for attribute in dir(tensor) if not attribute.startswith("_")]
-        return self._made(name, "tensors have no such attribute", did_you_mean(name, known, otherwise=""))
+        attributes = [attribute for attribute in dir(tensor) if not attribute.startswith("_")]
+        return self._made(
+            name, "tensors have no such attribute", did_you_mean(name, attributes, otherwise="")
+        )
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -214,12 +216,12 @@ def _arguments(frame: FrameType) -> str:
     """Return the arguments that a function was called with, as its frame has them."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
-    shown = []
+    arguments = []
     for name in code.co_varnames[:count]:
         value = frame.f_locals.get(name)
         text = value.storage.allocation.label if isinstance(value, TensorView) else repr(value)
-        shown.append(f"{name}={text if len(text) <= _LONGEST_VALUE else type(value).__name__}")
-    return ", ".join(shown)
+        arguments.append(f"{name}={text if len(text) <= _LONGEST_VALUE else type(value).__name__}")
+    return ", ".join(arguments)
 
 
 class _Step(NamedTuple):
@@ -262,9 +264,9 @@ def explain_at_exit() -> None:
         if isinstance(error, KernelError):
             _write(format_error(error))
             return
-        place = kernel_line(trace)
-        if isinstance(error, KeyboardInterrupt) and place is not None:
-            _write(f"interrupted at {place}\n")
+        line = kernel_line(trace)
+        if isinstance(error, KeyboardInterrupt) and line is not None:
+            _write(f"interrupted at {line}\n")
             return
         write_traceback(kind, error.with_traceback(_users_frames(trace)), error.__traceback__)
 

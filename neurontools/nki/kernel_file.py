@@ -154,8 +154,8 @@ def _at_line(path: str, remedy: str) -> Iterator[None]:
         ]
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             remedy = TORCH_REMEDY
-        place = ":".join(map(str, lines[-1])) if lines else path
-        raise NeuronToolsError(f"{place}: {type(error).__name__}: {error}", remedy) from error
+        location = ":".join(map(str, lines[-1])) if lines else path
+        raise NeuronToolsError(f"{location}: {type(error).__name__}: {error}", remedy) from error
 
 
 def _provide_nki() -> None:

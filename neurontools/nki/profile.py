@@ -131,8 +131,8 @@ def _instance(target: str) -> InstanceType:
         from neurontools.runtime.core_claim import read_machine
 
         names.insert(0, read_machine(os.environ).instance_type)
-    found = (instance_type(name) for name in names)
-    return next(each for each in found if target_of(each.device) == target_of(device))
+    instances = (instance_type(name) for name in names)
+    return next(each for each in instances if target_of(each.device) == target_of(device))
 
 
 def save_profile(directory: str, launch: Launch, start_ns: int, end_ns: int, execution: int = 1) -> None:

@@ -28,18 +28,18 @@ class NkiTensor(TensorView):
     def __repr__(self) -> str:
         """Return name, type, shape, memory, address and elements: what people look for in a debugger."""
         allocation = self.storage.allocation
-        place = self.buffer.value
+        memory = self.buffer.value
         if self.on_chip:
             chosen = allocation.address
-            place += f", address {chosen}" if chosen else ", address left to the compiler"
-        place += f", from element {self.offset} on" if self.offset else ""
+            memory += f", address {chosen}" if chosen else ", address left to the compiler"
+        memory += f", from element {self.offset} on" if self.offset else ""
         if is_running() and not running().launch.checks:
             elements = "no elements yet: the kernel is traced on zeros"
         elif self.dynamic is not None:
             elements = "elements known at run time only"
         else:
             elements = str(self.array())
-        return f"{allocation.label}: {self.dtype} {self.shape} in {place}\n{elements}"
+        return f"{allocation.label}: {self.dtype} {self.shape} in {memory}\n{elements}"
 
     __str__ = __repr__
 
@@ -168,13 +168,13 @@ class NkiTensor(TensorView):
             return True
         if storage.written is None:
             return False
-        place = (self.shape, self.strides, self.offset)
-        if place in storage.written_views:
+        view = (self.shape, self.strides, self.offset)
+        if view in storage.written_views:
             return True
         flags = strided(storage.written, self.shape, self.strides, self.offset, self)
         if not flags.all():
             return flags
-        storage.written_views.add(place)
+        storage.written_views.add(view)
         return True
 
     def _check_written(self, operand: str) -> None:

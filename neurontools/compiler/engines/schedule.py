@@ -97,28 +97,28 @@ class Schedule:
         for group in self.groups:
             starts[group.operator] = min(group.start_ns, starts.get(group.operator, group.start_ns))
         used = zip(self.operators, self.residency.used_bytes, strict=True)
-        found = [(starts[operator], nbytes) for operator, nbytes in used if operator in starts]
+        changes = [(starts[operator], nbytes) for operator, nbytes in used if operator in starts]
         for kernel, step, before in self.kernels:
             kept = self.residency.used_bytes[step]
-            found += [(time, kept + nbytes) for time, nbytes in self._levels(before, kernel.sbuf)]
-        return sorted(found, key=lambda level: level[0])
+            changes += [(time, kept + nbytes) for time, nbytes in self._levels(before, kernel.sbuf)]
+        return sorted(changes, key=lambda level: level[0])
 
     def psum_use(self) -> list[tuple[float, int]]:
         """Return the banks of PSUM in use (2 KiB a partition each) from each time on, in order of time."""
-        found = self.psum.use()
+        changes = self.psum.use()
         for kernel, _, before in self.kernels:
-            found += self._levels(before, kernel.psum)
-        return sorted(found, key=lambda level: level[0])
+            changes += self._levels(before, kernel.psum)
+        return sorted(changes, key=lambda level: level[0])
 
     def _levels(self, before: int, levels: Levels) -> list[tuple[float, int]]:
         """Return levels of a kernel by time: what an instruction uses counts from when all before it have started."""
-        found, latest, at = [], 0.0, before
+        changes, latest, at = [], 0.0, before
         for number, used in levels:
             started = (group.start_ns for group in self.groups[at : before + 2 + number])
             latest = max(latest, max(started, default=latest))
             at = before + 1 + number
-            found.append((latest, used))
-        return found
+            changes.append((latest, used))
+        return changes
 
 
 def schedule(program: CoreProgram, machine: ModelledCore) -> Schedule:

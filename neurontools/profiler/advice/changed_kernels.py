@@ -53,15 +53,15 @@ def rebuilt(
 
 
 def _followed(waits: Iterable[int], replaced_by: Mapping[int, Sequence[int]]) -> set[int]:
-    found: set[int] = set()
+    remaining: set[int] = set()
     pending = list(waits)
     while pending:
         number = pending.pop()
         if number in replaced_by:
-            pending += [each for each in replaced_by[number] if each not in found]
+            pending += [each for each in replaced_by[number] if each not in remaining]
         else:
-            found.add(number)
-    return found
+            remaining.add(number)
+    return remaining
 
 
 def merge(
@@ -81,7 +81,7 @@ def merge(
     for group in groups:
         members = [kernel.instructions[number] for number in group]
         is_store = widens and members[0].write_bytes > 0
-        place = group[-1] if is_store else group[0]
+        position = group[-1] if is_store else group[0]
         waits = {wait for member in members for wait in member.reads} - set(group)
         merged = replace(
             members[0],
@@ -93,8 +93,8 @@ def merge(
         if merged.engine is Engine.DMA:
             row = kernel.facts[group[0]].row_bytes * (len(group) if widens else 1)
             merged.tile_ns = dma.transfer_ns(machine, merged.read_bytes + merged.write_bytes, row)
-        changed[place] = merged
-        replaced_by.update({number: (place,) for number in group if number != place})
+        changed[position] = merged
+        replaced_by.update({number: (position,) for number in group if number != position})
     kept = (number for number in range(len(kernel.instructions)) if number not in replaced_by)
     return rebuilt(kernel, kept, changed, replaced_by)
 
@@ -142,9 +142,9 @@ def with_banks(kernel: KernelProgram, times: int) -> KernelProgram:
     """Return a kernel that has several times the memory in PSUM, so that products wait for earlier evictions."""
     waiting = [number for number, facts in enumerate(kernel.facts) if facts.bank_waits]
     changed = {}
-    for place, number in enumerate(waiting):
+    for position, number in enumerate(waiting):
         instruction, own = kernel.instructions[number], kernel.facts[number].bank_waits
-        earlier = kernel.facts[waiting[place - times + 1]].bank_waits if place >= times - 1 else ()
+        earlier = kernel.facts[waiting[position - times + 1]].bank_waits if position >= times - 1 else ()
         waits = (set(instruction.reads) - set(own)) | set(earlier)
         changed[number] = replace(instruction, reads=tuple(sorted(waits)))
     return rebuilt(kernel, range(len(kernel.instructions)), changed, {})

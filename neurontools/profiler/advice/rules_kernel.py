@@ -88,7 +88,7 @@ class ProfiledKernel:
             for (source, opcode), ns in busy.most_common(_LINES)
         )
 
-    def place(self, numbers: Collection[int]) -> str:
+    def line_names(self, numbers: Collection[int]) -> str:
         """Return the lines of instructions as words: `kernel.py:7 and kernel.py:9`."""
         instructions = self.kernel.instructions
         sources = dict.fromkeys(os.path.basename(instructions[number].source) for number in numbers)
@@ -140,7 +140,7 @@ def small_rows(kernel: ProfiledKernel) -> Finding:
     return Advice(
         ROWS,
         f"Let {kernel.name} move longer rows",
-        f"at {kernel.place(short)}, {remedy}",
+        f"at {kernel.line_names(short)}, {remedy}",
         trial.gain,
         f"engine model, the kernel with {len(changed.instructions)} instead of {len(instructions)} instructions:"
         f" {trial.words}",
@@ -170,7 +170,7 @@ def waits_for_psum(kernel: ProfiledKernel) -> Finding:
     return Advice(
         PSUM,
         f"Let {kernel.name} use more banks of PSUM, so that products go on while results are evicted",
-        f"declare the tile in PSUM that {kernel.place(waiting)} writes inside of the loop, so that it gets another bank"
+        f"declare the tile in PSUM that {kernel.line_names(waiting)} writes inside of the loop, so that it gets another bank"
         f" each time; or use {times} tiles in turn",
         trial.gain,
         f"engine model, the kernel with {times} times the banks: {trial.words}",
@@ -203,7 +203,7 @@ def work_for_scalar(kernel: ProfiledKernel) -> Finding:
     return Advice(
         SCALAR,
         f"Let the Scalar engine do work of the Vector engine in {kernel.name}",
-        f"at {kernel.place(moved)}, make {which} with engine=nisa.engine.scalar (nisa.tensor_copy, nisa.tensor_scalar)",
+        f"at {kernel.line_names(moved)}, make {which} with engine=nisa.engine.scalar (nisa.tensor_copy, nisa.tensor_scalar)",
         trial.gain,
         f"engine model, the kernel with these instructions on Scalar: {trial.words}",
         kernel.lines(moved, f"on Vector, which works {vector}; Scalar works {scalar}"),
@@ -254,7 +254,7 @@ def spills(kernel: ProfiledKernel) -> Finding:
     return Advice(
         SPILLS,
         f"Let {kernel.name} keep values in SBUF instead of storing and loading them",
-        f"keep the tiles that {kernel.place(stored)} stores, and use them in place of what {kernel.place(origins)} loads",
+        f"keep the tiles that {kernel.line_names(stored)} stores, and use them in place of what {kernel.line_names(origins)} loads",
         trial.gain,
         f"engine model, the kernel without these transfers: {trial.words}",
         kernel.lines(
@@ -292,7 +292,7 @@ def unused_partitions(kernel: ProfiledKernel) -> Finding:
     return Advice(
         PARTITIONS,
         f"Let {kernel.name} work on tiles of {total} partitions instead of {fewest}",
-        f"at {kernel.place(numbers)}, take {total // fewest} tiles at once: their rows fit into the {total} partitions",
+        f"at {kernel.line_names(numbers)}, take {total // fewest} tiles at once: their rows fit into the {total} partitions",
         trial.gain,
         f"engine model, the kernel with {len(changed.instructions)} instead of {len(kernel.kernel.instructions)}"
         f" instructions: {trial.words}",
@@ -318,9 +318,9 @@ def _repeated(kernel: ProfiledKernel) -> list[list[int]]:
         inside = [key for key, numbers in by_line.items() if len(numbers) % length == 0]
         if sum(busy[key] for key in inside) >= _NEARLY_ALL * sum(busy.values()):
             return [
-                by_line[key][place :: len(by_line[key]) // length]
+                by_line[key][first :: len(by_line[key]) // length]
                 for key in inside
-                for place in range(len(by_line[key]) // length)
+                for first in range(len(by_line[key]) // length)
             ]
     return []
 

@@ -250,16 +250,16 @@ def lower_collective(low: Lowering, call: LoweredCall) -> None:
 UNKNOWN_COLLECTIVE_NS = 15_000
 
 
-def lower_custom(low: Lowering, call: LoweredCall, known: CustomWork | None) -> None:
+def lower_custom(low: Lowering, call: LoweredCall, work: CustomWork | None) -> None:
     """Lower an operator of a user's library: a kernel, the time of its counted work, or of its bytes."""
-    if isinstance(known, KernelProgram):
-        low.step.in_hbm, low.step.kernel = True, known
+    if isinstance(work, KernelProgram):
+        low.step.in_hbm, low.step.kernel = True, work
         low.read_all(call)
         low.write_all(call)
         return
     moved = read_bytes(call.node), write_bytes(call.node)
     rates = gpsimd.rates()
-    spent = rates.launch_ns + rates.transfer_ns(sum(moved)) if known is None else known
+    spent = rates.launch_ns + rates.transfer_ns(sum(moved)) if work is None else work
     engine = Engine.GPSIMD if low.machine.has_gpsimd else Engine.VECTOR
     low.step.instructions.append(
         Instruction(
