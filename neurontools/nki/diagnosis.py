@@ -32,8 +32,8 @@ _KEYWORD = re.compile(r"keyword argument '(\w+)'")
 _OPERATOR = re.compile(r"for (\S+): |unary (\S+): |'(\S+)' not supported between")
 _TENSORS = ("NkiTensor", "Tile")
 _TENSOR = re.compile(rf"\b({'|'.join(_TENSORS)})\b")
-WRAPPER = "refusing_foreign"
-"""A function that refuses arguments of the other generation before it calls that of this one."""
+WRAPPER = "refusing_unknown"
+"""A function that refuses keywords which that of this generation does not have before it calls it."""
 _MISSING = "missing"
 """The function that modules of NKI call for names that they lack."""
 _CALLERS = ("/launch.py", "/cores.py", "/language.py", "/objects.py")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from neurontools.nki.context import fail
 from neurontools.nki.limits import document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FIRST, SECOND = "neuronxcc.nki, the first generation", "nki, the second generation"
 
@@ -24,3 +30,19 @@ def foreign_name(name: str, *, in_first: bool) -> tuple[str, str] | None:
     """
     instead = document()["generations"]["second" if in_first else "first"].get(name)
     return None if instead is None else (title(first=not in_first), str(instead))
+
+
+def without_hints(function: str, options: dict[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
+    """Return the keywords that a function of the first generation has: hints for the compiler have no effect here.
+
+    Raises:
+        KernelError: for a keyword that is neither, at the kernel's line.
+    """
+    kept = {name: value for name, value in options.items() if name in parameters}
+    for name in options.keys() - kept.keys() - set(document()["hints_of_first"]):
+        generation, instead = foreign_name(name, in_first=True) or ("", "")
+        if generation:
+            fail(function, f"{name}= belongs to {generation}", f"here: {instead}")
+        remedy = f"its parameters: {', '.join(parameters)}"
+        fail(function, f"got an unexpected keyword argument {name!r}", remedy)
+    return kept

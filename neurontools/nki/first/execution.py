@@ -17,6 +17,7 @@ from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.index import Index, is_number, selection
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import Gathered, TileView, plain_view, reshaped
+from neurontools.nki.generations import without_hints
 from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
@@ -155,6 +156,8 @@ def apply(operator: MathOperator, operands: Sequence[Any], dtype: Any, options: 
         )
         values = values[: operator.arity]
     mask = options.pop("mask", None)
+    if options:
+        without_hints(operator.name, options, [*["x", "y"][: operator.arity], "dtype", "mask"])
     tiles = [tile_of(item, operator.name) for item in values if not _is_scalar(item)]
     if not tiles:
         return operator.compute(*[np.float32(item) for item in values])

@@ -16,7 +16,7 @@ from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.execution import broadcast, broadcast_shape, compute, destination, part_for
 from neurontools.nki.first.index import selection
 from neurontools.nki.first.language import dropout as language_dropout
-from neurontools.nki.first.operands import chip_tile, refuse_foreign, result_type, second_result
+from neurontools.nki.first.operands import chip_tile, documented, result_type, second_result
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.launch import get_nc_version
 
@@ -37,7 +37,6 @@ def activation(
     reduce_cmd: Any = commands.idle,
     mask: Any = None,
     dtype: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Compute `op(data * scale + bias)` on the Scalar engine."""
     source = chip_tile("activation", data)
@@ -68,14 +67,32 @@ def _check_bias(bias: Any) -> None:
         )
 
 
-def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, **options: Any) -> Tile:
+def activation_reduce(
+    op: Any,
+    data: Any,
+    *,
+    reduce_op: Any,
+    reduce_res: Any,
+    bias: Any = None,
+    scale: Any = 1.0,
+    mask: Any = None,
+    dtype: Any = None,
+) -> Tile:
     """Compute `op(data * scale + bias)` and the sum of each partition."""
     return activation(
-        op, data, reduce_op=reduce_op, reduce_res=reduce_res, reduce_cmd=commands.reset_reduce, **options
+        op,
+        data,
+        bias=bias,
+        scale=scale,
+        reduce_op=reduce_op,
+        reduce_res=reduce_res,
+        reduce_cmd=commands.reset_reduce,
+        mask=mask,
+        dtype=dtype,
     )
 
 
-def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
+def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
     """Compute 1 / data on the Vector engine."""
     source = chip_tile("reciprocal", data)
     return compute(
@@ -91,7 +108,6 @@ def tensor_tensor(
     dtype: Any = None,
     mask: Any = None,
     engine: Any = engines.unknown,
-    **_options: Any,
 ) -> Tile:
     """Compute `data1 op data2` element by element."""
     first, second = chip_tile("tensor_tensor", data1), chip_tile("tensor_tensor", data2)
@@ -125,7 +141,6 @@ def tensor_scalar(
     dtype: Any = None,
     mask: Any = None,
     engine: Any = engines.unknown,
-    **_options: Any,
 ) -> Tile:
     """Compute `(data op0 operand0) op1 operand1`."""
     source = chip_tile("tensor_scalar", data)
@@ -149,7 +164,6 @@ def scalar_tensor_tensor(
     reverse1: bool = False,
     dtype: Any = None,
     mask: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Compute `(data op0 operand0) op1 operand1`; operand1 is a tile."""
     source = chip_tile("scalar_tensor_tensor", data)
@@ -179,7 +193,6 @@ def tensor_scalar_reduce(
     reverse0: bool = False,
     dtype: Any = None,
     mask: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Compute `data op0 operand0` and its reduction over each partition."""
     source = chip_tile("tensor_scalar_reduce", data)
@@ -205,7 +218,6 @@ def tensor_scalar_cumulative(
     imm1: Any = None,
     reduce_cmd: Any = commands.reset_reduce,
     mask: Any = None,
-    **_options: Any,
 ) -> None:
     """Compute `src op0 imm0` and write its running reduction by op1."""
     function = "tensor_scalar_cumulative"
@@ -233,7 +245,6 @@ def tensor_tensor_scan(
     *,
     dtype: Any = None,
     mask: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Compute the scan `r[i] = (data0[i] op0 r[i-1]) op1 data1[i]` of each partition."""
     first, second = chip_tile("tensor_tensor_scan", data0), chip_tile("tensor_tensor_scan", data1)
@@ -250,13 +261,13 @@ def tensor_tensor_scan(
     )
 
 
-def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Replace elements with zeros at random."""
     return language_dropout(data, prob, dtype=dtype, mask=mask)
 
 
 FUNCTIONS: dict[str, Any] = {
-    function.__name__: refuse_foreign(function)
+    function.__name__: documented(function)
     for function in (
         activation, activation_reduce, dropout, get_nc_version, reciprocal, scalar_tensor_tensor, selections.affine_select,
         selections.bn_aggr, selections.bn_stats, selections.local_gather, selections.max8, selections.nc_find_index8,

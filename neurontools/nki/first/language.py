@@ -41,7 +41,7 @@ from neurontools.nki.first.loops import (
     spmd_dim,
     static_range,
 )
-from neurontools.nki.first.operands import refuse_foreign
+from neurontools.nki.first.operands import documented
 from neurontools.nki.first.tensors import ParDim
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import refuse_dynamic, summed
@@ -72,7 +72,7 @@ def _need_hbm(function: str, tile: Tile) -> None:
         )
 
 
-def load(src: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Load a tile from HBM to SBUF."""
     source = tile_of(src, "load")
     _need_hbm("load", source)
@@ -80,7 +80,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> T
     return compute("load", source.shape, kind, mask, instructions.dma_copy, source)
 
 
-def store(dst: Any, value: Any, *, mask: Any = None, **_options: Any) -> None:
+def store(dst: Any, value: Any, *, mask: Any = None) -> None:
     """Store a tile or a number to HBM."""
     target = tile_of(dst, "store")
     _need_hbm("store", target)
@@ -123,7 +123,7 @@ def write_hbm(function: str, target: Tile, source: Tile, selected: Selection, **
     instructions.dma_copy(dst, src, **options)
 
 
-def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Load a matrix from HBM, transposed."""
     source = tile_of(src, "load_transpose2d")
     _need_hbm("load_transpose2d", source)
@@ -149,7 +149,7 @@ def transposed(function: str, source: Tile, mask: Any, emit: Any, region: Memory
     return made
 
 
-def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_options: Any) -> None:
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     """Add a tile to elements in HBM."""
     add_to_hbm(
         "atomic_rmw", tile_of(dst, "atomic_rmw"), tile_of(value, "atomic_rmw"), op, selection(mask, dst.shape)
@@ -169,7 +169,7 @@ def add_to_hbm(function: str, target: Tile, source: Tile, op: Any, selected: Sel
     running().issue("dma_copy", "dma", (src.access(), dst.access()), (dst.access(),), accumulates=True)
 
 
-def broadcast_to(src: Any, *, shape: Sequence[int], **_options: Any) -> Tile:
+def broadcast_to(src: Any, *, shape: Sequence[int]) -> Tile:
     """Return a tile repeated along dimensions of size 1."""
     source = tile_of(src, "broadcast_to")
     sizes = tuple(int(size) for size in shape)
@@ -197,7 +197,7 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
     return input_data.astype(dtype)
 
 
-def device_print(prefix: str, x: Any, *, mask: Any = None, **_options: Any) -> None:
+def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     """Print a tile."""
     selected = selection(mask, x.shape) if isinstance(x, Tile) else None
     if selected is not False:
@@ -212,7 +212,7 @@ def expand_dims(data: Any, axis: Any) -> Tile:
 # ---- products
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **_options: Any) -> Tile:
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Tile:
     """Return `x @ y` in PSUM; `transpose_x` says that x is transposed already."""
     left, right = in_sbuf(tile_of(x, "matmul")), in_sbuf(tile_of(y, "matmul"))
     if not transpose_x and selection(mask, left.shape) is not False:
@@ -258,7 +258,7 @@ def product(
     return made
 
 
-def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
+def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
     """Return the transpose of a tile."""
     source = tile_of(x, "transpose")
     need_on_chip("transpose", source)
@@ -280,7 +280,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -
 # ---- selections
 
 
-def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
+def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
     """Select elements of x where a condition holds, of y elsewhere."""
     tiles = [item for item in (x, y) if isinstance(item, Tile)]
     kind = name_of(dtype) if dtype is not None else (tiles[0] if tiles else condition).operand.dtype
@@ -301,9 +301,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     return compute("where", shape, kind, mask, emit, condition, x, y)
 
 
-def gather_flattened(
-    data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **_options: Any
-) -> Tile:
+def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Gather elements of each partition by index."""
     kind = name_of(dtype) if dtype is not None else data.operand.dtype
     source = data.resolved("gather_flattened")
@@ -317,7 +315,7 @@ def gather_flattened(
     )
 
 
-def random_seed(seed: Any, *, mask: Any = None, **_options: Any) -> None:
+def random_seed(seed: Any, *, mask: Any = None) -> None:
     """Seed the random numbers of the kernel."""
     if selection(mask, (1, 1)) is False:
         return
@@ -329,16 +327,25 @@ def random_seed(seed: Any, *, mask: Any = None, **_options: Any) -> None:
         instructions.set_rng_seed(tile.operand)
 
 
-def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
+def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
     """Replace elements with zeros at random."""
     source = tile_of(x, "dropout")
     made = compute("dropout", source.shape, source.operand.dtype, mask, instructions.dropout, source, rate)
     return made if dtype is None or made.dtype == dtype else made.astype(dtype)
 
 
-def all_reduce(x: Any, op: Any, program_axes: Any, **_options: Any) -> Tile:
+def all_reduce(
+    x: Any,
+    op: Any,
+    program_axes: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    parallel_reduce: bool = True,
+    asynchronous: bool = False,
+) -> Tile:
     """Refuse a reduction over programs of a grid: they run one after another here."""
-    del op, program_axes
+    del op, program_axes, dtype, mask, parallel_reduce, asynchronous
     fail(
         "all_reduce",
         "programs of a grid run one after another and cannot wait for each other",
@@ -431,12 +438,12 @@ NAMES: dict[str, Any] = {
     **{name: OPERATORS[name] for name in _OPERATOR_NAMES},
     **PUBLIC,
     **{
-        function.__name__: function
+        function.__name__: documented(function)
         for function in (
             affine_range, reductions.all, all_reduce, arange, atomic_rmw, broadcast_to, device_print, dropout, ds, expand_dims, finfo,
             gather_flattened, load, load_transpose2d, reductions.loop_reduce, matmul, reductions.max, reductions.mean, reductions.min, nc, num_programs, reductions.prod, program_id,
             program_ndim, random_seed, reductions.rms_norm, sequential_range, reductions.softmax, spmd_dim, static_cast, static_range, store, reductions.sum,
-            transpose, reductions.var, where, tensors.empty_like, tensors.full, refuse_foreign(tensors.ndarray), tensors.ones, tensors.rand,
+            transpose, reductions.var, where, tensors.empty_like, tensors.full, tensors.ndarray, tensors.ones, tensors.rand,
             tensors.shared_constant, tensors.shared_identity_matrix, tensors.zeros, tensors.zeros_like,
         )
     },

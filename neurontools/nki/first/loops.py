@@ -64,12 +64,12 @@ def _numbers(args: tuple[Any, ...]) -> range:
     return range(*[whole("range", "a bound", item) for item in args])
 
 
-def affine_range(*args: Any, **_options: Any) -> Iterator[LoopNumber]:
+def affine_range(*args: Any) -> Iterator[LoopNumber]:
     """Return the numbers of a loop whose iterations the kernel declares independent, sums aside."""
     return _loop(affine_iterations(_numbers(args)))
 
 
-def sequential_range(*args: Any, **_options: Any) -> Iterator[LoopNumber]:
+def sequential_range(*args: Any) -> Iterator[LoopNumber]:
     """Return the numbers of a loop whose iterations depend on each other."""
     return _loop(_numbers(args))
 

@@ -12,7 +12,7 @@ from neurontools.nki.context import fail, running
 from neurontools.nki.first.dtypes import name_of, promoted
 from neurontools.nki.first.execution import absent, destination, need_on_chip, new_tile, part_for, tile_of
 from neurontools.nki.first.index import selection
-from neurontools.nki.generations import foreign_name
+from neurontools.nki.generations import without_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,22 +67,16 @@ def by_row(
     return made
 
 
-def refuse_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that refuses arguments of the second generation among the options that it does not read."""
-    parameters = signature(function).parameters
-    if not any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
-        return function
-    foreign = [name for name in _OF_SECOND if name not in parameters]
+def documented(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that ignores hints for the compiler, and names other keywords that it does not have."""
+    parameters = [name for name in signature(function).parameters if not name.startswith("_")]
+
+    known = frozenset(parameters)
 
     @wraps(function)
-    def refusing_foreign(*args: Any, **options: Any) -> Any:
-        for name in foreign:
-            if name in options:
-                generation, instead = foreign_name(name, in_first=True) or ("", "")
-                fail(function.__name__, f"{name}= belongs to {generation}", f"here: {instead}")
+    def refusing_unknown(*args: Any, **options: Any) -> Any:
+        if not options.keys() <= known:
+            options = without_hints(function.__name__, options, parameters)
         return function(*args, **options)
 
-    return refusing_foreign
-
-
-_OF_SECOND = ("dst", "accumulate", "address")
+    return refusing_unknown

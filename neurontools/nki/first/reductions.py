@@ -93,41 +93,37 @@ def _neutral(view: NkiTensor, selected: np.ndarray, operator: MathOperator) -> N
 
 
 def max(  # noqa: A001
-    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
 ) -> Tile:
     """Return the largest values over free dimensions."""
     return reduced("max", OPERATORS["maximum"], x, axis, dtype, mask, keepdims=keepdims)
 
 
 def min(  # noqa: A001
-    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
 ) -> Tile:
     """Return the smallest values over free dimensions."""
     return reduced("min", OPERATORS["minimum"], x, axis, dtype, mask, keepdims=keepdims)
 
 
 def sum(  # noqa: A001
-    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
 ) -> Tile:
     """Add up free dimensions."""
     return reduced("sum", OPERATORS["add"], x, axis, dtype, mask, keepdims=keepdims)
 
 
-def prod(
-    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
-) -> Tile:
+def prod(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tile:
     """Multiply free dimensions."""
     return reduced("prod", OPERATORS["multiply"], x, axis, dtype, mask, keepdims=keepdims)
 
 
-def all(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **_options: Any) -> Tile:  # noqa: A001
+def all(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tile:  # noqa: A001
     """Return whether all elements of free dimensions are not 0."""
     return reduced("all", OPERATORS["logical_and"], x, axis, dtype, mask, keepdims=False)
 
 
-def mean(
-    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
-) -> Tile:
+def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tile:
     """Return the mean over free dimensions."""
     total = sum(x, axis, dtype=np.float32, mask=mask, keepdims=keepdims)
     selected = selection(mask, x.shape)
@@ -144,7 +140,7 @@ def _operator(name: str, operands: tuple[Any, ...], dtype: Any, mask: Any) -> Ti
     return made
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
     """Return the variance over free dimensions."""
     average = mean(x, axis, dtype=np.float32, mask=mask, keepdims=True)
     centred = _operator("subtract", (x, average), np.float32, mask)
@@ -152,9 +148,7 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_options: A
     return mean(squares, axis, dtype=dtype if dtype is not None else x.dtype, mask=mask)
 
 
-def softmax(
-    x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **_options: Any
-) -> Tile:
+def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Tile:
     """Return the softmax over the last dimensions."""
     del compute_dtype
     largest = max(x, axis, dtype=np.float32, mask=mask, keepdims=True)
@@ -175,7 +169,6 @@ def rms_norm(
     dtype: Any = None,
     compute_dtype: Any = None,
     mask: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Return `x / RMS(x) * w`, the mean over `n` elements."""
     kind = next((item for item in (dtype, compute_dtype) if item is not None), x.dtype)
@@ -188,9 +181,7 @@ def rms_norm(
     return _operator("multiply", (normal, w), kind, mask)
 
 
-def loop_reduce(
-    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **_options: Any
-) -> Tile:
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
     """Return the reduction of a tile over the iterations of loops, up to this one."""
     source, operator = tile_of(x, "loop_reduce"), as_operator(op)
     if operator is None:

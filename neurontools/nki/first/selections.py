@@ -35,16 +35,13 @@ def tensor_reduce(
     dtype: Any = None,
     negate: bool = False,
     keepdims: bool = False,
-    **_options: Any,
 ) -> Tile:
     """Reduce free dimensions of a tile."""
     operator = need_operator("tensor_reduce", op)
     return reduced("tensor_reduce", operator, data, axis, dtype, mask, keepdims=keepdims, negate=negate)
 
 
-def tensor_partition_reduce(
-    op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any
-) -> Tile:
+def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Reduce over the partitions."""
     source = chip_tile("tensor_partition_reduce", data)
     shape = (1, *source.shape[1:])
@@ -65,7 +62,7 @@ def tensor_partition_reduce(
 
 
 def affine_select(
-    pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None, **_options: Any
+    pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None
 ) -> Tile:
     """Keep elements where an affine comparison holds, and write a constant elsewhere."""
     source = chip_tile("affine_select", on_true_tile)
@@ -105,7 +102,6 @@ def range_select(
     on_false_value: float = fp32.min,
     mask: Any = None,
     dtype: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Keep the elements whose index compares true with two bounds, and reduce them."""
     source = chip_tile("range_select", on_true_tile)
@@ -143,7 +139,6 @@ def select_reduce(
     reverse_pred: bool = False,
     mask: Any = None,
     dtype: Any = None,
-    **_options: Any,
 ) -> None:
     """Select elements by a predicate tile, and reduce them."""
     del dtype
@@ -161,7 +156,7 @@ def select_reduce(
     instructions.select_reduce(view, holds, true, other, result, reduce_cmd, reduce_op, reverse_pred)
 
 
-def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Compute count, mean and variance times count of the even and the odd elements of each partition."""
     source = chip_tile("bn_stats", data)
     return by_row(
@@ -174,7 +169,7 @@ def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any)
     )
 
 
-def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Join statistics of bn_stats to mean and variance of each partition."""
     source = chip_tile("bn_aggr", data)
     return by_row(
@@ -182,7 +177,7 @@ def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) 
     )
 
 
-def max8(*, src: Any, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> Tile:
     """Find the eight largest values of each partition."""
     source = chip_tile("max8", src)
     return by_row(
@@ -190,7 +185,7 @@ def max8(*, src: Any, mask: Any = None, dtype: Any = None, **_options: Any) -> T
     )
 
 
-def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None) -> Tile:
     """Find where each of eight values of each partition occurs first."""
     source, values = chip_tile("nc_find_index8", data), chip_tile("nc_find_index8", vals)
     kind = name_of(dtype) if dtype is not None else "uint32"
@@ -214,7 +209,6 @@ def nc_match_replace8(
     dst_idx: Any = None,
     mask: Any = None,
     dtype: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Replace the first occurrence of each of eight values of each partition."""
     function = "nc_match_replace8"
@@ -234,7 +228,6 @@ def local_gather(
     num_valid_indices: int | None = None,
     *,
     mask: Any = None,
-    **_options: Any,
 ) -> Tile:
     """Gather columns by indices of each group of 16 partitions."""
     source, numbers = chip_tile("local_gather", src_buffer), chip_tile("local_gather", index)
@@ -247,7 +240,7 @@ def local_gather(
     return compute("local_gather", shape, source.operand.dtype, mask, emit)
 
 
-def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **_options: Any) -> Tile:
+def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tile:
     """Return start and end of the segment of each element."""
     source = chip_tile("sequence_bounds", segment_ids)
     shape = (source.shape[0], 2, source.operand.free_size)

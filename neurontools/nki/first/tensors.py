@@ -36,7 +36,7 @@ class ParDim(int):
         return f"par_dim({int(self)})"
 
 
-def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_options: Any) -> Any:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Any:
     """Declare a tensor; on the chip, dimensions before the partitions number tiles."""
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     blocks = next((dim for dim, size in enumerate(sizes) if isinstance(size, ParDim)), 0)
@@ -133,19 +133,17 @@ def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> Any:
     return made
 
 
-def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_options: Any) -> Any:
+def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Any:
     """Declare a tensor of zeros."""
     return _filled(shape, 0, dtype, buffer, name)
 
 
-def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_options: Any) -> Any:
+def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Any:
     """Declare a tensor of ones."""
     return _filled(shape, 1, dtype, buffer, name)
 
 
-def full(
-    shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_options: Any
-) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Any:
     """Declare a tensor of one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 
@@ -157,19 +155,19 @@ def _like(a: Any) -> tuple[Sequence[int], Any]:
     return shape, buffer
 
 
-def zeros_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **_options: Any) -> Any:
+def zeros_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Any:
     """Declare a tensor of zeros of the shape and type of another."""
     shape, place = _like(a)
     return zeros(shape, dtype if dtype is not None else a.dtype, buffer=buffer or place, name=name)
 
 
-def empty_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **_options: Any) -> Any:
+def empty_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Any:
     """Declare a tensor of the shape and type of another."""
     shape, place = _like(a)
     return ndarray(shape, dtype if dtype is not None else a.dtype, buffer=buffer or place, name=name)
 
 
-def rand(shape: Any, dtype: Any = np.float32, **_options: Any) -> Tile:
+def rand(shape: Any, dtype: Any = np.float32) -> Tile:
     """Return a tile of uniform numbers of 0 to 1."""
     made = new_tile(shape, name_of(dtype))
     made.operand.write(uniform("vector", made.shape))
@@ -177,7 +175,7 @@ def rand(shape: Any, dtype: Any = np.float32, **_options: Any) -> Tile:
     return made
 
 
-def shared_constant(constant: Any, dtype: Any = None, **_options: Any) -> Tile:
+def shared_constant(constant: Any, dtype: Any = None) -> Tile:
     """Declare a tensor in HBM with the data of an array."""
     data = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     kind = name_of(dtype if dtype is not None else data.dtype)
@@ -190,6 +188,6 @@ def shared_constant(constant: Any, dtype: Any = None, **_options: Any) -> Tile:
     return made
 
 
-def shared_identity_matrix(n: int, dtype: Any = np.uint8, **_options: Any) -> Tile:
+def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> Tile:
     """Declare an identity matrix in HBM."""
     return shared_constant(np.eye(n, dtype=np.float32), dtype)

@@ -49,7 +49,6 @@ def dma_copy(
     dst_rmw_op: Any = None,
     oob_mode: Any = bounds.error,
     dge_mode: Any = dge_modes.unknown,
-    **_options: Any,
 ) -> None:
     """Copy between HBM and SBUF."""
     target, source = tile_of(dst, "dma_copy"), tile_of(src, "dma_copy")
@@ -72,9 +71,7 @@ def dma_copy(
     write_hbm("dma_copy", target, source, selected, dge_mode=dge_mode)
 
 
-def dma_transpose(
-    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, **_options: Any
-) -> Tile:
+def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None) -> Tile:
     """Transpose by the DMA engines: the first and the last dimension change places."""
     source = tile_of(src, "dma_transpose")
     if source.ndim == _MATRIX_DIMS:
@@ -91,9 +88,7 @@ def dma_transpose(
     return made if dtype is None or made.dtype == dtype else made.astype(dtype)
 
 
-def tensor_copy(
-    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **_options: Any
-) -> Tile:
+def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown) -> Tile:
     """Copy a tile on the chip."""
     source = chip_tile("tensor_copy", src)
     return compute(
@@ -107,7 +102,7 @@ def tensor_copy(
 
 
 def tensor_copy_dynamic_dst(
-    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **_options: Any
+    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown
 ) -> None:
     """Copy a tile to a place that an index tile chooses."""
     del dtype
@@ -128,7 +123,6 @@ def tensor_copy_predicated(
     reverse_pred: bool = False,
     mask: Any = None,
     dtype: Any = None,
-    **_options: Any,
 ) -> None:
     """Copy elements where a predicate holds."""
     del dtype
@@ -146,22 +140,18 @@ def tensor_copy_predicated(
     )
 
 
-def memset(
-    shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engines.unknown, **_options: Any
-) -> Tile:
+def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engines.unknown) -> Tile:
     """Return a tile of one value."""
     return compute("memset", shape, name_of(dtype), mask, lambda dst: instructions.memset(dst, value, engine))
 
 
-def iota(expr: Any, dtype: Any, *, mask: Any = None, **_options: Any) -> Tile:
+def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tile:
     """Return a tile of an index expression."""
     index = expr if isinstance(expr, Index) else Index((1, 1), (0, 0), int(expr))
     return index_tile(index, name_of(dtype), mask)
 
 
-def nc_stream_shuffle(
-    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, **_options: Any
-) -> None:
+def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None) -> None:
     """Copy partitions within each quadrant of 32 by a list."""
     del dtype
     target, source = chip_tile("nc_stream_shuffle", dst), chip_tile("nc_stream_shuffle", src)
@@ -188,7 +178,6 @@ def nc_matmul(
     tile_size: Any = (),
     mask: Any = None,
     perf_mode: Any = "none",
-    **_options: Any,
 ) -> Tile:
     """Return `stationary.T @ moving` in PSUM."""
     # The compiler moves results of other instructions to SBUF; a tensor in PSUM is an error.
@@ -212,9 +201,7 @@ def nc_matmul(
     )
 
 
-def nc_transpose(
-    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **_options: Any
-) -> Tile:
+def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown) -> Tile:
     """Transpose a tile; the result is in PSUM unless the Vector engine makes it."""
     source = chip_tile("nc_transpose", data)
     small = running().limits.transpose_vector

@@ -7,6 +7,9 @@ from importlib import import_module
 
 import pytest
 
+from neurontools.nki.limits import document
+from neurontools.nki.operators import MathOperator
+
 DOCUMENTED = {
     "neuronxcc.nki": "baremetal benchmark jit profile simulate_kernel tensor trace compiler isa language nccl typing",
     "neuronxcc.nki.language": """
@@ -35,30 +38,13 @@ DOCUMENTED = {
     "neuronxcc.nki.typing": "tensor mutable_tensor scalar",
     "neuronxcc.nki.language.constants": "sizeinbytes",
 }
-PARAMETERS = {
-    "activation": "op data bias scale reduce_op reduce_res reduce_cmd mask dtype",
-    "affine_select": "pred on_true_tile on_false_value mask dtype",
-    "dma_copy": "dst src mask dst_rmw_op oob_mode dge_mode",
-    "iota": "expr dtype mask",
-    "local_gather": "src_buffer index num_elem_per_idx num_valid_indices mask",
-    "memset": "shape value dtype mask engine",
-    "nc_match_replace8": "data vals imm dst_idx mask dtype",
-    "nc_matmul": "stationary moving is_stationary_onezero is_moving_onezero is_transpose tile_position tile_size mask perf_mode",
-    "nc_stream_shuffle": "src dst shuffle_mask dtype mask",
-    "nc_transpose": "data mask dtype engine",
-    "range_select": """
-        on_true_tile comp_op0 comp_op1 bound0 bound1 reduce_cmd reduce_res reduce_op range_start on_false_value mask dtype
-    """,
-    "scalar_tensor_tensor": "data op0 operand0 op1 operand1 reverse0 reverse1 dtype mask",
-    "select_reduce": "dst predicate on_true on_false reduce_res reduce_cmd reduce_op reverse_pred mask dtype",
-    "tensor_copy_predicated": "src dst predicate reverse_pred mask dtype",
-    "tensor_reduce": "op data axis mask dtype negate keepdims",
-    "tensor_scalar": "data op0 operand0 reverse0 op1 operand1 reverse1 dtype mask engine",
-    "tensor_scalar_cumulative": "src dst op0 op1 imm0 imm1 reduce_cmd mask",
-    "tensor_scalar_reduce": "data op0 operand0 reduce_op reduce_res reverse0 dtype mask",
-    "tensor_tensor": "data1 data2 op dtype mask engine",
-    "tensor_tensor_scan": "data0 data1 initial op0 op1 reverse0 reverse1 dtype mask",
-}
+FUNCTIONS = [
+    (module, name, parameters)
+    for module, functions in document()["functions_of_first"].items()
+    for name, parameters in functions.items()
+]
+BEYOND = {"nc_matmul": ["perf_mode"]}
+"""Parameters of tests of later releases."""
 
 
 @pytest.mark.parametrize("module", DOCUMENTED)
@@ -69,11 +55,17 @@ def test_a_module_offers_the_documented_names(module):
     assert set(DOCUMENTED[module].split()) >= set(loaded.__all__)
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_an_instruction_has_the_documented_parameters(name):
-    signature = inspect.signature(getattr(import_module("neuronxcc.nki.isa"), name))
-    given = [item.name for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
-    assert given == PARAMETERS[name].split()
+@pytest.mark.parametrize(
+    ("module", "name", "parameters"), FUNCTIONS, ids=[f"{m}.{n}" for m, n, _ in FUNCTIONS]
+)
+def test_a_function_has_the_documented_parameters(module, name, parameters):
+    function = getattr(import_module(f"neuronxcc.nki.{module}"), name)
+    names = [part.partition("=")[0].lstrip("*") for part in parameters.split(", ") if part.strip("*")]
+    if isinstance(function, MathOperator):
+        assert {*names[function.arity :]} == {"dtype", "mask"}
+    else:
+        given = [item.name for item in inspect.signature(function).parameters.values()]
+        assert given == names + BEYOND.get(name, [])
 
 
 def test_a_name_that_is_missing_names_the_nearest():
