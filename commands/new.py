@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.parsing import add_verb
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from neurontools.commands.parsing import Verbs
@@ -84,7 +83,7 @@ def _customop(arguments: argparse.Namespace) -> int:
 
 def _nki(arguments: argparse.Namespace) -> int:
     from neurontools import paths
-    from neurontools.customop.scaffold import check_name, fill, write_project
+    from neurontools.base.projects import check_name, fill, write_files
 
     name, directory = arguments.name, Path(arguments.directory or arguments.name)
     check_name("kernel", name, _TAKEN_BY_KERNELS)
@@ -93,7 +92,7 @@ def _nki(arguments: argparse.Namespace) -> int:
         file: fill(templates / template, {"NAME": name})
         for file, template in ((f"{name}.py", "kernel.py.txt"), (f"test_{name}.py", "test.py.txt"))
     }
-    for path in write_project(directory, texts):
+    for path in write_files(directory, texts, "choose another name or directory"):
         console.out(str(path))
     console.notice(f"next: cd {directory} && neuron-run -- pytest")
     return 0
@@ -109,7 +108,7 @@ def _sample(arguments: argparse.Namespace) -> int:
     if name not in samples:
         raise UsageError(f"no sample {arguments.name}", f"one of {', '.join(samples)}")
     files = _files(samples[name])
-    _write(files, "change to another directory", makes_directories=True)
+    _write(files, "change to another directory")
     projects = [path.parent for path in files if path.name == "customop.yaml"]
     if projects:
         console.notice(f"next: cd {projects[-1]} && neuron-customop build && neuron-customop check")
@@ -168,15 +167,11 @@ def _has(name: str, sample: Path) -> bool:
     return path.is_file() and path.read_bytes() == (sample.parent / name).read_bytes()
 
 
-def _write(files: dict[Path, Path], remedy: str, *, makes_directories: bool = False) -> None:
-    existing = next((path for path in files if os.path.lexists(path)), None)
-    if existing is not None:
-        raise NeuronToolsError(f"{existing} exists", remedy)
-    for path, source in files.items():
-        if makes_directories:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(source.read_text(encoding="utf-8"))
+def _write(files: dict[Path, Path], remedy: str) -> None:
+    from neurontools.base.projects import write_files
+
+    texts = {str(path): source.read_text(encoding="utf-8") for path, source in files.items()}
+    for path in write_files(Path(), texts, remedy):
         console.out(str(path))
 
 

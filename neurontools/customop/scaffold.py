@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import keyword
-import os
 import re
-import sys
 from enum import StrEnum
 from pathlib import Path
 
 from neurontools import paths
-from neurontools.base.files import write_temporary
-from neurontools.customop.errors import CustomOpBuildError
+from neurontools.base.projects import check_name, fill, write_files
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 # Namespaces of torch, modules that projects import, keywords of C++, and the reserved name.
 _TAKEN = frozenset(
     [
@@ -59,7 +54,6 @@ _TAKEN = frozenset(
         "volatile",
     ]
 )
-_MARK = re.compile(r"@([A-Z_]+)@")
 
 
 class AccessStyle(StrEnum):
@@ -82,50 +76,10 @@ def create_project(name: str, directory: Path, style: AccessStyle = AccessStyle.
         The new files.
 
     Raises:
-        CustomOpBuildError: the name is invalid, a file of the project exists, or the directory cannot be written.
+        NeuronToolsError: the name is invalid, a file of the project exists, or the directory cannot be written.
     """
-    check_name("operator", name)
-    return write_project(directory, _texts(name, style))
-
-
-def check_name(kind: str, name: str, taken: frozenset[str] = _TAKEN) -> None:
-    """Refuse a name that cannot be that of a module and its function.
-
-    Args:
-        kind: what the name is for.
-        name: the name.
-        taken: names that the project needs itself.
-
-    Raises:
-        CustomOpBuildError: the name is invalid.
-    """
-    if not _NAME.match(name) or keyword.iskeyword(name) or name in taken | sys.stdlib_module_names:
-        raise CustomOpBuildError(
-            f'invalid {kind} name "{name}"',
-            "use letters, digits and _, and not a keyword, a module of Python or a name of torch or C++",
-        )
-
-
-def write_project(directory: Path, texts: dict[str, str]) -> tuple[Path, ...]:
-    """Write the files of a project, by name, and return their paths.
-
-    Raises:
-        CustomOpBuildError: one of them exists, or the directory cannot be written.
-    """
-    existing = [file for file in texts if os.path.lexists(directory / file)]
-    if existing:
-        raise CustomOpBuildError(
-            f"{directory / existing[0]} already exists", "choose another name or directory"
-        )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for file, text in texts.items():
-            _write_new(directory / file, text)
-    except OSError as error:
-        raise CustomOpBuildError(
-            f"cannot write {error.filename or directory}: {error.strerror}", "choose another directory"
-        ) from error
-    return tuple(directory / file for file in texts)
+    check_name("operator", name, _TAKEN)
+    return write_files(directory, _texts(name, style), "choose another name or directory")
 
 
 def _texts(name: str, style: AccessStyle) -> dict[str, str]:
@@ -154,17 +108,3 @@ def _texts(name: str, style: AccessStyle) -> dict[str, str]:
         "README.md": template("README.md"),
         ".gitignore": template("gitignore.txt"),
     }
-
-
-def fill(template: Path, values: dict[str, str]) -> str:
-    """Return the text of a template with values for its marks, such as `@NAME@`."""
-    return _MARK.sub(lambda found: values[found[1]], template.read_text(encoding="utf-8"))
-
-
-def _write_new(path: Path, text: str) -> None:
-    # Linked: the file appears complete, and never replaces an existing file.
-    scratch = write_temporary(str(path.parent), text, sync=False)
-    try:
-        os.link(scratch, path)
-    finally:
-        os.unlink(scratch)

@@ -20,10 +20,9 @@ from neurontools.commands.new import main as new_main
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.debugging import debugger_for
-from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.package import read_package
 from neurontools.customop.scaffold import AccessStyle, create_project
-from neurontools.errors import MissingDependencyError
+from neurontools.errors import MissingDependencyError, NeuronToolsError
 from tests.pytest.conftest import UNUSED
 
 Library = Callable[[str], Path]
@@ -62,7 +61,7 @@ def test_projects_of_every_style_build_and_pass_their_own_tests(
 
 @pytest.mark.parametrize("name", ["aten", "builtin", "a-b", "1a", "_a", "for", "double", "torch", "", "a/b"])
 def test_names_that_cannot_be(scratch: Path, name: str) -> None:
-    with pytest.raises(CustomOpBuildError, match="invalid operator name"):
+    with pytest.raises(NeuronToolsError, match="invalid operator name"):
         create_project(name, scratch / "x")
     assert not (scratch / "x").exists()
 
@@ -70,12 +69,12 @@ def test_names_that_cannot_be(scratch: Path, name: str) -> None:
 def test_no_file_is_written_over(scratch: Path) -> None:
     (scratch / "op").mkdir()
     (scratch / "op" / "README.md").write_text("mine")
-    with pytest.raises(CustomOpBuildError, match=r"op/README.md already exists"):
+    with pytest.raises(NeuronToolsError, match=r"op/README.md already exists"):
         create_project("op", scratch / "op")
     assert [path.name for path in (scratch / "op").iterdir()] == ["README.md"]
     (scratch / "op" / "README.md").rename(scratch / "op" / "mine.md")
     assert len(create_project("op", scratch / "op")) == 7
-    with pytest.raises(CustomOpBuildError, match="cannot write"):
+    with pytest.raises(NeuronToolsError, match="cannot write"):
         create_project("op", scratch / "op" / "mine.md" / "below")
 
 
@@ -228,10 +227,10 @@ def interrupt_and_quit(terminal: Terminal, scratch: Path) -> None:
 
 def test_the_first_file_that_exists_is_named(tmp_path: Path) -> None:
     files = create_project("again", tmp_path, AccessStyle.TCM)
-    with pytest.raises(CustomOpBuildError) as refused:
+    with pytest.raises(NeuronToolsError) as refused:
         create_project("again", tmp_path, AccessStyle.TCM)
     assert refused.value.message == f"{files[0]} already exists"
     for file in files[1:]:
         file.unlink()
-    with pytest.raises(CustomOpBuildError, match="already exists"):
+    with pytest.raises(NeuronToolsError, match="already exists"):
         create_project("again", tmp_path, AccessStyle.TCM)
