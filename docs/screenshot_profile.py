@@ -1,4 +1,4 @@
-"""Make the pictures of the profile viewer for the docs, from a real capture of the demo's training.
+"""Make the pictures of the profile viewer for the docs, of the demo's training and of the kernel product_kernel.py.
 
 python -m docs.screenshot_profile [DIRECTORY]     (default: docs/images)
 """
@@ -34,10 +34,18 @@ PAGES = (
     ("-memory", ("f6",)),
     ("-source", ("f8",)),
 )
+KERNEL = Path(__file__).parent / "product_kernel.py"
+SHAPES = ("stationary=1024x512:bf16", "moving=1024x2048:bf16")
+KERNEL_PAGES = (
+    ("-kernel", ("j", "tab", "tab", "tab")),
+    ("-kernel-memory", ("f6",)),
+)
 PID = 4242
 
 
-async def take(trace: Trace, theme: str) -> dict[str, str]:
+async def take(
+    trace: Trace, theme: str, pages: tuple[tuple[str, tuple[str, ...]], ...] = PAGES
+) -> dict[str, str]:
     """Return what the viewer shows at first, with an event selected, then its other pages."""
     from neurontools.tui.profile.app import ProfileApp
 
@@ -46,7 +54,7 @@ async def take(trace: Trace, theme: str) -> dict[str, str]:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause(1)
         await app.workers.wait_for_complete()
-        for name, keys in PAGES:
+        for name, keys in pages:
             await pilot.press(*keys)
             await app.workers.wait_for_complete()
             await pilot.pause(1)
@@ -69,10 +77,29 @@ async def take_compared(theme: str) -> dict[str, str]:
     return pictures
 
 
+def take_kernel(theme: str) -> dict[str, str]:
+    """Return the timeline, the memory and the source of a kernel."""
+    shapes = [argument for shape in SHAPES for argument in ("--shape", shape)]
+    program = str(Path(sys.executable).parent / "neuron-profile")
+    with contextlib.chdir(KERNEL.parent), tempfile.TemporaryDirectory() as profile:
+        command = [
+            program,
+            "kernel",
+            f"{KERNEL.name}::product",
+            *shapes,
+            "--target",
+            "trn2",
+            "--output",
+            profile,
+        ]
+        subprocess.run(command, capture_output=True, check=True)
+        return asyncio.run(take(neutral(load(profile), KERNEL.parent), theme, KERNEL_PAGES))
+
+
 def neutral(trace: Trace, folder: Path) -> Trace:
     """Return a trace that does not show where it was made: with paths from a folder on, and always the same pid."""
     actions = (
-        replace(action, source=action.source.removeprefix(f"{folder}{os.sep}")) for action in trace.actions
+        action.__replace__(source=action.source.removeprefix(f"{folder}{os.sep}")) for action in trace.actions
     )
     return replace(
         trace,
@@ -97,6 +124,8 @@ def main(directory: Path) -> None:
                 pictures = asyncio.run(take(trace, theme))
                 with tempfile.TemporaryDirectory() as made, contextlib.chdir(made):
                     pictures |= asyncio.run(take_compared(theme))
+                if theme == "dark":
+                    pictures |= take_kernel(theme)
                 for name, picture in pictures.items():
                     (folder / name).write_text(picture, encoding="utf-8")
     finally:
