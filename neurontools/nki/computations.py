@@ -10,7 +10,7 @@ from neurontools.nki import instructions
 from neurontools.nki.context import fail, running, whole
 from neurontools.nki.declarations import ndarray, psum
 from neurontools.nki.dtypes import to_float32
-from neurontools.nki.operators import ACTIVATIONS, OPERATORS
+from neurontools.nki.operators import ACTIVATIONS, OPERATORS, UNARY
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -109,13 +109,7 @@ def _broadcast(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
 def _apply_unary(operator: MathOperator, made: NkiTensor, tile: NkiTensor) -> None:
     if operator.name == "copy":
         instructions.tensor_copy(made, tile)
-    elif operator.name in ACTIVATIONS and operator.name not in {
-        "abs",
-        "square",
-        "relu",
-        "rsqrt",
-        "reciprocal",
-    }:
+    elif operator.name in ACTIVATIONS - UNARY:
         instructions.activation(made, operator, tile)
     elif operator.name == "reciprocal":
         instructions.reciprocal(made, tile)

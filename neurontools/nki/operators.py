@@ -239,6 +239,8 @@ ACTIVATIONS = frozenset(
     ]
 )
 """Operators that the Scalar engine has as activation functions."""
+UNARY = frozenset(["abs", "square", "relu", "rsqrt", "reciprocal"])
+"""Activation functions that are operators of instructions too (nki.api.shared, arithmetic unary operators)."""
 _NUMPY_NAMES = {
     "absolute": "abs",
     "fabs": "abs",

@@ -35,6 +35,33 @@ def whole_rows(a: Any) -> Any:
     return out
 
 
+@jit
+def short_and_whole_rows(a: Any, b: Any) -> Any:
+    """Move parts of the rows of a, and whole rows of b that are short: only those of a can be longer."""
+    sums = nl.ndarray(b.shape, a.dtype, buffer=nl.shared_hbm)
+    for row in nl.affine_range(a.shape[0] // 128):
+        rows = nl.ds(row * 128, 128)
+        total = nl.load(b[rows])
+        for column in nl.sequential_range(a.shape[1] // PART):
+            part = nl.load(a[rows, nl.ds(column * PART, PART)])
+            total = nl.add(total, part)
+        nl.store(sums[rows], total)
+    return sums
+
+
+@jit
+def on_cores(a: Any) -> Any:
+    """Double rows, those of each core; core 1 does the work twice."""
+    out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    rows = nl.ds(core * 128, 128)
+    tile = nl.load(a[rows])
+    for _ in range(core + 1):
+        tile = nl.multiply(tile, 2.0)
+    nl.store(out[rows], tile)
+    return out
+
+
 def _products(a: Any, b: Any, tiles: int) -> Any:
     """Multiply a (128 x 128, transposed) with b (128 x n), and keep the results in the given number of tiles."""
     out = nl.ndarray((128, b.shape[1]), nl.float32, buffer=nl.shared_hbm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,11 @@ import pytest
 from neurontools.nki.profile import save_profile
 from neurontools.profiler.advice.rules import advise
 from neurontools.profiler.advice.subject import open_subject
+from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.trace.open import load
 from tests.nki import kernel_faults as faults
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from neurontools.profiler.advice.findings import Report
 
 
@@ -58,3 +58,28 @@ def test_a_rule_finds_its_fault_and_its_gain_is_that_of_the_repaired_kernel(
     assert all("kernel_faults.py:" in line.source for line in advice.evidence)
     assert rule not in {each.rule for each in after.advice}
     assert any(each.rule == rule and each.reason for each in after.silent)
+
+
+def test_rows_that_cannot_be_longer_are_not_named(tmp_path: Path) -> None:
+    arguments = zeros(512, 2048, np.float16), zeros(512, faults.PART, np.float16)
+    report = report_of(faults.short_and_whole_rows, arguments, tmp_path / "prof")
+    (advice,) = (each for each in report.advice if each.rule == "kernel-rows")
+    line = next(
+        number
+        for number, text in enumerate(Path(faults.__file__).read_text().splitlines(), 1)
+        if "part = nl.load" in text
+    )
+    assert advice.change.startswith(f"at kernel_faults.py:{line}, move rows of 4.00 KiB")
+    assert [(Path(each.source).name, each.count) for each in advice.evidence] == [
+        (f"kernel_faults.py:{line}", 128)
+    ]
+
+
+def test_a_launch_on_two_cores_is_one_step_as_long_as_its_slowest_core(tmp_path: Path) -> None:
+    report = report_of(faults.on_cores[2], (zeros(256, 2048),), tmp_path / "prof")
+    trace = load(str(tmp_path / "prof"))
+    slow, fast = max(runs.device_ns[0] for runs in trace.runs), min(runs.device_ns[0] for runs in trace.runs)
+    assert fast < slow == report.step_ns
+    (steps,) = find_steps(trace)
+    assert (steps.executions.tolist(), steps.device_ns.tolist()) == ([1], [slow])
+    assert {each.reason for each in report.silent if each.rule == "graph-cuts"} == {"one graph a step"}

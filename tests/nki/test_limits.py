@@ -95,6 +95,10 @@ VIOLATIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "transposed axes": (lambda: nisa.dma_transpose(f32(8, 4), f32(4, 8), axes=(0, 1)), r"axes \(0, 1\) of 2 dimensions"),
     "dma_compute operator": (lambda: nisa.dma_compute(f32(4, 4), [f32(4, 4)], nl.multiply), "only nl.add is supported"),
     "dma_compute sources": (lambda: nisa.dma_compute(f32(4, 4), [f32(4, 4)] * 17, nl.add), "17 sources, at most 16"),
+    "memset range": (lambda: nisa.memset(tile(nl.int32, 4, 4), 1 << 40), "1099511627776 cannot be held by int32"),
+    "memset sign": (lambda: nisa.memset(tile(nl.uint8, 4, 4), -1), "-1 cannot be held by uint8"),
+    "memset of numpy": (lambda: nisa.memset(tile(nl.int16, 4, 4), np.int64(70000)), "70000 cannot be held by int16"),
+    "memset nan": (lambda: nisa.memset(tile(nl.int32, 4, 4), float("nan")), "nan cannot be held by int32"),
     "memset fraction": (lambda: nisa.memset(tile(nl.int32, 4, 4), 0.5), "0.5 cannot be held by int32"),
     "memset packed": (lambda: nisa.memset(nl.ndarray((4, 4), nl.float8_e4m3fn_x4), 1), "fills float8_e4m3fn_x4 with 0 alone"),
     "predicate type": (lambda: nisa.tensor_copy_predicated(f32(4, 4), f32(4, 4), f32(4, 4)), "predicate is float32"),
@@ -218,3 +222,51 @@ def test_elements_beyond_a_dynamic_index_are_named() -> None:
 
     with pytest.raises(KernelError, match="src: index 9 of row 1 is out of bounds, 8 rows"):
         kernel(np.zeros((8, 4), np.float32), np.array([[1], [9]], np.int32))
+
+
+OPERATOR_SLOTS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "tensor_tensor op": lambda t, c, op: nisa.tensor_tensor(t, t, t, op=op),
+    "tensor_scalar op0": lambda t, c, op: nisa.tensor_scalar(t, t, op0=op, operand0=1.0),
+    "tensor_scalar op1": lambda t, c, op: nisa.tensor_scalar(t, t, op0=nl.add, operand0=1.0, op1=op, operand1=1.0),
+    "scalar_tensor_tensor op0": lambda t, c, op: nisa.scalar_tensor_tensor(t, t, op, 1.0, nl.add, t),
+    "scalar_tensor_tensor op1": lambda t, c, op: nisa.scalar_tensor_tensor(t, t, nl.add, 1.0, op, t),
+    "tensor_tensor_scan op0": lambda t, c, op: nisa.tensor_tensor_scan(t, t, t, 1.0, op, nl.add),
+    "tensor_tensor_scan op1": lambda t, c, op: nisa.tensor_tensor_scan(t, t, t, 1.0, nl.add, op),
+    "tensor_scalar_cumulative op1": lambda t, c, op: nisa.tensor_scalar_cumulative(t, t, nl.add, op, 1.0),
+    "tensor_scalar_reduce reduce_op": lambda t, c, op: nisa.tensor_scalar_reduce(t, t, nl.add, 1.0, op, c),
+    "tensor_reduce op": lambda t, c, op: nisa.tensor_reduce(c, op, t, axis=1),
+    "tensor_partition_reduce op": lambda t, c, op: nisa.tensor_partition_reduce(t[0:1], op, t),
+    "activation reduce_op": lambda t, c, op: nisa.activation_reduce(t, nl.exp, t, op, c),
+}  # fmt: skip
+UNARY_SLOTS = {"tensor_scalar op0", "tensor_scalar op1", "scalar_tensor_tensor op0"}
+
+
+def with_operator(slot: str, operator: Any) -> Callable[[], Any]:
+    """Return a kernel with one instruction, which is given an operator."""
+
+    def kernel() -> Any:
+        data = f32(8, 4)
+        OPERATOR_SLOTS[slot](data, f32(8, 1), operator)
+        out = nl.ndarray(data.shape, data.dtype, nl.shared_hbm)
+        nl.store(out, data)
+        return out
+
+    return kernel
+
+
+@pytest.mark.parametrize("slot", OPERATOR_SLOTS)
+def test_activation_functions_are_no_operators(slot: str) -> None:
+    for function in (nl.exp, nl.gelu, nl.sqrt, np.tanh):
+        with pytest.raises(KernelError, match="an activation function and not an operator"):
+            run(Kernel(with_operator(slot, function)), (), {})
+
+
+@pytest.mark.parametrize("slot", OPERATOR_SLOTS)
+def test_operators_of_one_operand_go_with_a_scalar_alone(slot: str) -> None:
+    for operator in (nl.abs, nl.rsqrt, nl.square, nl.relu):
+        kernel = Kernel(with_operator(slot, operator))
+        if slot in UNARY_SLOTS:
+            run(kernel, (), {})
+        else:
+            with pytest.raises(KernelError, match=r"one operand|does not reduce|must be add"):
+                run(kernel, (), {})

@@ -14,6 +14,7 @@ from neurontools.nki.instructions.operands import (
     GENERATION_3,
     GENERATION_4,
     check_elementwise,
+    check_reduction,
     check_tile,
     need_operator,
     needs_generation,
@@ -89,6 +90,7 @@ def _finish_activation(
 ) -> Record:
     dst.write(values)
     joins = need_operator(opcode, reduce_op, "reduce_op") if reduce_op is not None else OPERATORS["add"]
+    check_reduction(opcode, joins)
     column = accumulate(opcode, "scalar", command, joins, values)
     if reduce_res is not None:
         check_tile(opcode, "reduce_res", reduce_res)
@@ -112,7 +114,7 @@ def _finish_activation(
 
 
 def _activation(opcode: str, op: Any) -> MathOperator:
-    operator = need_operator(opcode, op)
+    operator = need_operator(opcode, op, functions=ACTIVATIONS)
     if operator.name not in ACTIVATIONS:
         refuse(
             opcode,

@@ -20,6 +20,7 @@ from neurontools.nki.instructions.operands import (
     check_not_both_psum,
     check_tile,
     engine_name,
+    need_binary,
     need_operator,
     reads,
     refuse,
@@ -68,11 +69,19 @@ def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None
         refuse("memset", f"value is a {type(value).__name__}, not a number")
     if dst.dtype.endswith("_x4") and value != 0:
         refuse("memset", f"fills {dst.dtype} with 0 alone, not with {value}", "", dst)
-    if isinstance(value, float) and not value.is_integer() and dst.dtype not in FLOATS:
-        refuse("memset", f"{value} cannot be held by {dst.dtype}", "", dst)
     kind = dst.storage.held_dtype(dst.dtype)
+    if not _is_held(value, dst.dtype, kind):
+        refuse("memset", f"{value} cannot be held by {dst.dtype}", "", dst)
     dst.write(np.full(dst.shape, value, dtype=kind if kind.kind in "iub" else np.float32))
     return running().issue("memset", chosen, (), reads(dst), name)
+
+
+def _is_held(value: float, dtype: str, kind: np.dtype[Any]) -> bool:
+    """Return whether a type has a number: a whole one of its range, if it is a type of integers."""
+    if dtype in FLOATS or kind.kind not in "iu":
+        return True
+    limits = np.iinfo(kind)
+    return float(value).is_integer() and limits.min <= value <= limits.max
 
 
 def tensor_copy_predicated(
@@ -100,7 +109,7 @@ def tensor_tensor(
 ) -> Record:
     """Compute `data1 op data2` element by element."""
     opcode = "tensor_tensor"
-    operator = need_operator(opcode, op)
+    operator = need_binary(opcode, op)
     check_elementwise(opcode, dst, data1=data1, data2=data2)
     check_not_both_psum(opcode, ("data1", data1), ("data2", data2))
     check_bits(opcode, operator, dst, data1, data2)
@@ -194,7 +203,7 @@ def scalar_tensor_tensor(
     opcode = "scalar_tensor_tensor"
     check_elementwise(opcode, dst, data=data, operand1=operand1)
     check_not_both_psum(opcode, ("data", data), ("operand1", operand1))
-    second = need_operator(opcode, op1, "op1")
+    second = need_binary(opcode, op1, "op1")
     if second.is_bitwise or need_operator(opcode, op0, "op0").is_bitwise:
         refuse(opcode, "computes with arithmetic operators alone")
     values = apply_scalar(
@@ -313,7 +322,9 @@ def tensor_tensor_scan(
     opcode = "tensor_tensor_scan"
     check_elementwise(opcode, dst, data0=data0, data1=data1)
     check_not_both_psum(opcode, ("data0", data0), ("data1", data1))
-    first, second = need_operator(opcode, op0, "op0"), need_operator(opcode, op1, "op1")
+    first, second = need_binary(opcode, op0, "op0"), need_binary(opcode, op1, "op1")
+    if first.is_bitwise or second.is_bitwise:
+        refuse(opcode, "computes with arithmetic operators alone")
     # One column after the other: columns that follow each other in memory are much faster.
     left = np.ascontiguousarray(data0.read32("data0").reshape(data0.shape[0], -1).T)
     right = np.ascontiguousarray(data1.read32("data1").reshape(data1.shape[0], -1).T)

@@ -13,10 +13,12 @@ from neurontools.nki.constants import engine as engines
 from neurontools.nki.context import fail, running
 from neurontools.nki.dtypes import INTEGERS
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.operators import MathOperator, as_operator
+from neurontools.nki.operators import ACTIVATIONS, UNARY, MathOperator, as_operator
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from neurontools.nki.constants import engine
 
 SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
@@ -126,8 +128,10 @@ def check_not_both_psum(opcode: str, first: tuple[str, Any], second: tuple[str, 
         )
 
 
-def need_operator(opcode: str, value: Any, argument: str = "op") -> MathOperator:
-    """Return the operator of an argument."""
+def need_operator(
+    opcode: str, value: Any, argument: str = "op", *, functions: Collection[str] = UNARY
+) -> MathOperator:
+    """Return the operator of an argument; of the activation functions, only those named are taken."""
     operator = as_operator(value)
     if operator is None:
         refuse(
@@ -135,7 +139,35 @@ def need_operator(opcode: str, value: Any, argument: str = "op") -> MathOperator
             f"{argument} is {value!r}, not an operator",
             "use an operator of nki.language, such as nl.add",
         )
+    if operator.name in ACTIVATIONS and operator.name not in functions:
+        refuse(
+            opcode,
+            f"{argument} is {operator.name}, an activation function and not an operator",
+            f"use nisa.activation with op=nl.{operator.name}",
+        )
     return operator
+
+
+def need_binary(opcode: str, value: Any, argument: str = "op") -> MathOperator:
+    """Return the operator of two operands of an argument."""
+    operator = need_operator(opcode, value, argument)
+    if operator.arity == 1:
+        refuse(
+            opcode,
+            f"{argument} is {operator.name}, which has one operand",
+            f"use nisa.tensor_scalar with op0=nl.{operator.name}",
+        )
+    return operator
+
+
+def check_reduction(opcode: str, operator: MathOperator) -> None:
+    """Refuse operators that do not reduce (nki.api.shared, legal reduction operators)."""
+    if operator.identity is None:
+        refuse(
+            opcode,
+            f"{operator.name} does not reduce",
+            "use add, subtract, multiply, maximum, minimum or a logical operator",
+        )
 
 
 def check_bits(opcode: str, operator: MathOperator, *tensors: Any) -> None:

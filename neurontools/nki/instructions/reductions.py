@@ -12,6 +12,7 @@ from neurontools.nki.instructions.arithmetic import reduce_axis
 from neurontools.nki.instructions.operands import (
     SBUF,
     check_bits,
+    check_reduction,
     check_start,
     check_tile,
     need_operator,
@@ -40,12 +41,7 @@ def tensor_reduce(
     for operand, tile in (("dst", dst), ("data", data)):
         check_tile(opcode, operand, tile)
         check_start(opcode, operand, tile)
-    if operator.identity is None:
-        refuse(
-            opcode,
-            f"{operator.name} does not reduce",
-            "use add, subtract, multiply, maximum, minimum or a logical operator",
-        )
+    check_reduction(opcode, operator)
     check_bits(opcode, operator, dst, data)
     given = (axis,) if isinstance(axis, int) else tuple(axis)
     axes = tuple(sorted(item % data.ndim for item in given))

@@ -124,28 +124,34 @@ def small_rows(kernel: ProfiledKernel) -> Finding:
         return Silent(ROWS, f"{kernel.name}: its transfers move rows of {_SHORT_ROW} bytes or more")
     groups = [group for group in neighbours(kernel.kernel, _LONGEST_ROW) if not short.isdisjoint(group)]
     if groups:
+        moved = {number for group in groups for number in group}
         changed = merge(kernel.kernel, groups, kernel.machine, widens=True)
         row = max(facts[group[0]].row_bytes * len(group) for group in groups)
         remedy = f"move rows of {format_binary_size(row)} at once and work on their parts in SBUF"
     else:
+        moved = short
         changed = with_rows(kernel.kernel, short, _SHORT_ROW, kernel.machine)
         remedy = (
             f"move rows of {_SHORT_ROW} bytes or more in the order of memory: another layout in HBM, or a transpose on"
             " the chip"
         )
     trial = kernel.trial(changed, is_bound=not groups)
-    longest = max(facts[number].row_bytes for number in short)
+    longest = max(facts[number].row_bytes for number in moved)
     if trial.gain is None or not trial.is_worth:
         return Silent(ROWS, f"{kernel.name}: rows of {longest} bytes, but longer: {trial.words}")
     return Advice(
         ROWS,
         f"Let {kernel.name} move longer rows",
-        f"at {kernel.line_names(short)}, {remedy}",
+        f"at {kernel.line_names(moved)}, {remedy}",
         trial.gain,
-        f"engine model, the kernel with {len(changed.instructions)} instead of {len(instructions)} instructions:"
-        f" {trial.words}",
-        kernel.lines(short, f"rows of {longest} bytes or less; the DMA engines work {format_percent(share)}"),
+        f"engine model, the kernel with {_instructions(kernel, changed)}: {trial.words}",
+        kernel.lines(moved, f"rows of {longest} bytes or less; the DMA engines work {format_percent(share)}"),
     )
+
+
+def _instructions(kernel: ProfiledKernel, changed: KernelProgram) -> str:
+    before, after = len(kernel.kernel.instructions), len(changed.instructions)
+    return "as many instructions" if before == after else f"{after} instead of {before} instructions"
 
 
 PSUM = "kernel-psum"
@@ -294,8 +300,7 @@ def unused_partitions(kernel: ProfiledKernel) -> Finding:
         f"Let {kernel.name} work on tiles of {total} partitions instead of {fewest}",
         f"at {kernel.line_names(numbers)}, take {total // fewest} tiles at once: their rows fit into the {total} partitions",
         trial.gain,
-        f"engine model, the kernel with {len(changed.instructions)} instead of {len(kernel.kernel.instructions)}"
-        f" instructions: {trial.words}",
+        f"engine model, the kernel with {_instructions(kernel, changed)}: {trial.words}",
         kernel.lines(numbers, f"{fewest} of {total} partitions"),
     )
 

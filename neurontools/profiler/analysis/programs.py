@@ -19,6 +19,7 @@ from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.neff import parse
 from neurontools.compiler.options import CompileError, device_of, read_flags
 from neurontools.compiler.what_if import known_work
+from neurontools.profiler.analysis.steps import without_parts
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.runtime.host_activity import HostEvent
 
@@ -47,9 +48,7 @@ def busiest_program(trace: Trace) -> str:
 def executions_per_step(trace: Trace, steps: ProcessSteps) -> dict[str, float]:
     """Return by hash of its NEFF how often a core executes each program in a typical step."""
     counts: Counter[str] = Counter()
-    for run in trace.runs:
-        if run.process != steps.process:
-            continue
+    for run in without_parts([each for each in trace.runs if each.process == steps.process]):
         step = np.searchsorted(steps.start_ns, run.wall_start, side="right") - 1
         end_ns = int(steps.start_ns[-1] + steps.duration_ns[-1])
         inside = (step >= 0) & (run.wall_start < end_ns) & steps.steady[np.maximum(step, 0)]

@@ -305,7 +305,7 @@ class _Runs:
 
 
 def _of_process(trace: Trace, process: int) -> ProcessSteps | None:
-    runs = _merged([each for each in trace.runs if each.process == process])
+    runs = _merged(without_parts([each for each in trace.runs if each.process == process]))
     if runs is None:
         return None
     edges, first_number, how = _edges(trace, process, runs)
@@ -369,6 +369,24 @@ def _places(edges: Int64s, runs: _Runs) -> tuple[Int64s, Mask]:
     """Return the step of each execution that lies in one, and which executions do."""
     inside: Mask = (runs.start >= edges[0]) & (runs.start < edges[-1])
     return np.searchsorted(edges, runs.start[inside], side="right") - 1, inside
+
+
+def without_parts(cores: Sequence[CoreRuns]) -> list[CoreRuns]:
+    """Return the executions of a process with one of each launch on several cores: the longest, modelled.
+
+    The parts of a launch, such as a kernel called with `kernel[2]`, have the same measured start. They run at the same
+    time, so the longest is the time of the launch.
+    """
+    if len(cores) < 2:
+        return list(cores)
+    start, device_ns = (
+        np.concatenate([getattr(each, name) for each in cores]) for name in ("wall_start", "device_ns")
+    )
+    order = np.lexsort((-device_ns, start))
+    is_kept = np.zeros(len(start), dtype=bool)
+    is_kept[order[np.unique(start[order], return_index=True)[1]]] = True
+    bounds = np.cumsum([len(each.model) for each in cores])[:-1]
+    return [each.take(kept) for each, kept in zip(cores, np.split(is_kept, bounds), strict=True)]
 
 
 def _merged(cores: Sequence[CoreRuns]) -> _Runs | None:
