@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from neurontools.errors import UsageError
 from neurontools.nki.context import Launch, fail
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED_BYTES = 8
 _TORCH_BITS = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+
+
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    try:
+        dtype_name(dtype)
+    except UsageError:
+        return False
+    return True
 
 
 class Arguments:
@@ -113,7 +122,7 @@ class Arguments:
                     "NeuronCores have no more",
                 )
             return narrow
-        if kind in "cOSUMm" or array.dtype.itemsize > _UNSUPPORTED_BYTES:
+        if kind in "cOSUMm" or array.dtype.itemsize > _UNSUPPORTED_BYTES or not _is_known(array.dtype):
             fail(
                 self._function.__name__,
                 f"argument {name} has type {array.dtype}, which NeuronCores lack",

@@ -99,6 +99,8 @@ class _Diagnosis:
             return self._made(self._name(), error.message, error.remedy, is_usage=True)
         if isinstance(error, NeuronToolsError) or hasattr(error, "__notes__"):  # they have their line
             return None
+        if isinstance(error, RecursionError):  # the kernel calls itself, wherever the stack ended
+            return None
         if self._frame is None:
             return self._of_call()
         if called is None:
@@ -113,7 +115,10 @@ class _Diagnosis:
         return kind(f"{self._place}: {name}: {reason}", remedy)
 
     def _name(self) -> str:
-        return self._called.f_code.co_name if self._called is not None else self._function.__name__
+        code = self._called.f_code if self._called is not None else None
+        # What a launch calls before the kernel runs is no function of NKI.
+        is_launch = code is None or code.co_filename.endswith("/launch.py")
+        return self._function.__name__ if is_launch else code.co_name
 
     def _is_mixed(self, called: FrameType) -> bool:
         file = called.f_code.co_filename

@@ -24,7 +24,7 @@ from neurontools.nki.dtypes import INTEGERS, dtype_name, numpy_dtype
 from neurontools.nki.first.launch import EagerKernel
 from neurontools.nki.first.loops import nc
 from neurontools.nki.launch import Kernel
-from neurontools.nki.limits import TARGET_VARIABLE, limits_of
+from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,7 +124,9 @@ def load_kernel(source: str) -> Kernel | EagerKernel:
         return named
     if inspect.isfunction(named):
         return Kernel(named)
-    listed = ", ".join(kernels) or "none"
+    listed = ", ".join(kernels)
+    if not kernels:
+        raise UsageError(f"{path}: no kernel", "decorate a function with nki.jit")
     if not name:
         raise UsageError(f"{path}: {len(kernels)} kernels: {listed}", "name one: FILE.py::name")
     hint = did_you_mean(name, kernels, otherwise=f"kernels of the file: {listed}")
@@ -143,9 +145,7 @@ def _at_line(path: str, remedy: str) -> Iterator[None]:
     except NeuronToolsError:
         raise
     except SyntaxError as error:
-        raise NeuronToolsError(
-            f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}", remedy
-        ) from error
+        raise NeuronToolsError(f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}", "") from error
     except (Exception, SystemExit) as error:
         folder = dirname(path)
         trace = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
@@ -154,6 +154,8 @@ def _at_line(path: str, remedy: str) -> Iterator[None]:
         ]
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             remedy = TORCH_REMEDY
+        elif isinstance(error, ModuleNotFoundError):
+            remedy = "install it, or add its folder to PYTHONPATH"
         location = ":".join(map(str, lines[-1])) if lines else path
         raise NeuronToolsError(f"{location}: {type(error).__name__}: {error}", remedy) from error
 
@@ -186,8 +188,8 @@ def launch_kernel(
         NeuronToolsError: the kernel does not run.
     """
     if target:
-        limits_of(target)  # refuses unknown ones
         os.environ[TARGET_VARIABLE] = target
+    limits_of(chosen_target())  # refuses unknown ones
     kernel = load_kernel(source)
     arguments: dict[str, Any] = dict(scalars)
     for array in arrays:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -184,6 +185,9 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "objects": (lambda: doubled(A.astype(object)), "argument a has type object, which NeuronCores lack", "convert it"),
     "texts": (lambda: doubled(np.array(["x"])), "argument a has type <U1, which NeuronCores lack", "convert it"),
     "dates": (lambda: doubled(np.array(["2026-01-01"], "M8[s]")), "argument a has type datetime64[s]", "convert it"),
+    "4-bit floats": (lambda: doubled(A.astype(ml_dtypes.float4_e2m1fn)), "doubled: argument a has type float4_e2m1fn", "convert it"),
+    "4-bit integers": (lambda: doubled(A.astype(ml_dtypes.int4)), "doubled: argument a has type int4", "convert it"),
+    "records": (lambda: doubled(np.zeros((8, 4), [("x", "f4")])), "doubled: argument a has type [('x', '<f4')]", "convert it"),
     "large integers": (lambda: doubled(np.array([[1 << 40]])), "argument a has numbers beyond 32 bits", "NeuronCores"),
     "no elements": (lambda: doubled(np.ones((0, 4))), "ndarray: shape (0, 4) has a size that is not positive", ""),
     "written read-only array": (lambda: incremented(read_only()), "writes argument a, a read-only array", "pass a copy"),
@@ -237,11 +241,18 @@ def recurse(a: Any, t: Any) -> Any:
     return recurse(a, t)
 
 
+@nki.jit
+def itself(a: Any) -> Any:
+    """Call this kernel for ever."""
+    return itself(a)
+
+
 ERRORS: dict[str, tuple[Callable[[Any, Any], Any], type[Exception]]] = {
     "division": (lambda a, t: 1 / 0, ZeroDivisionError),
     "key": (lambda a, t: {}["x"], KeyError),
     "name": (lambda a, t: missing_name, NameError),  # type: ignore[name-defined]  # noqa: F821
     "recursion": (recurse, RecursionError),
+    "a kernel that calls itself": (lambda a, t: itself(a), RecursionError),
     "own arguments": (lambda a, t: while_register(1), TypeError),  # type: ignore[call-arg]
     "attribute of nothing": (lambda a, t: None.shape, AttributeError),  # type: ignore[attr-defined]
     "function of numpy": (lambda a, t: np.ones(-1), ValueError),

@@ -188,3 +188,32 @@ def test_a_file_that_does_not_run_is_one_error(tool: Tool, tmp_path: Path) -> No
         1,
         f"error: {path}:1: ModuleNotFoundError: No module named 'no_such_module'",
     )
+
+
+def test_an_unknown_target_of_the_environment_is_named(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn9")
+    (tmp_path / "k.py").write_text("")
+    done = tool("neuron-profile", "kernel", f"{tmp_path}/k.py")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: unknown target 'trn9' of a kernel")
+
+
+FILES = {
+    "": ("k.py: no kernel", "hint: decorate a function with nki.jit"),
+    "x = (": ("k.py:1: SyntaxError: '(' was never closed", ""),
+    "import no_such_module": (
+        "k.py:1: ModuleNotFoundError: No module named 'no_such_module'",
+        "hint: install it, or add its folder to PYTHONPATH",
+    ),
+    "import sys; sys.exit(3)": ("k.py:1: SystemExit: 3", "hint: the file must run without arguments"),
+}
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_a_file_without_a_kernel_that_runs_has_its_own_remedy(tool: Tool, tmp_path: Path, text: str) -> None:
+    (tmp_path / "k.py").write_text(text)
+    done = tool("neuron-profile", "kernel", f"{tmp_path}/k.py")
+    message, hint = FILES[text]
+    assert done.returncode != 0
+    assert done.stderr.splitlines() == [f"error: {tmp_path}/{message}", *filter(None, [hint])]

@@ -146,7 +146,7 @@ class Capture:
             shutil.rmtree(self.directory, ignore_errors=True)  # it was new
             raise ProfileError(
                 f"cannot write a profile to {directory}: {error.strerror}",
-                "free space, or choose another with NEURON_RT_INSPECT_OUTPUT_DIR",
+                "free space, or choose another directory",
             ) from error
         self._lock = threading.Lock()
         self.host = HostRecorder(
@@ -309,7 +309,7 @@ def _make_directory(parent: str, name: str) -> str:
     except OSError as error:
         raise ProfileError(
             f"cannot create profile directory {parent}: {error.strerror}",
-            "choose another with NEURON_RT_INSPECT_OUTPUT_DIR",
+            "choose another directory",
         ) from error
     raise ProfileError(
         f"{parent} already contains {_MAX_CAPTURES} captures named {name}", "remove old captures"
