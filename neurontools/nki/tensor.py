@@ -122,6 +122,8 @@ class NkiTensor(TensorView):
         """Return which elements an instruction reads or writes here."""
         if self._access is not None:
             return self._access
+        if 0 in self.shape:
+            self._refuse("access", f"a view of shape {self.shape} is empty")
         storage = self.storage
         if self.dynamic is not None:
             fixed = self._fixed()
