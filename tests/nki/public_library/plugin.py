@@ -19,6 +19,7 @@ import pytest
 from neurontools.nki import memory
 from neurontools.nki.instructions import matrix
 from tests.nki.public_library import stand_ins
+from tests.nki.public_library.cases import Cases
 
 stand_ins.install()
 sys.path.insert(0, str(Path(__file__).parents[3] / "neurontools" / "compat"))
@@ -26,6 +27,9 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "neurontools" / "compat"))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the library's marks, and compute what its references of release 2.29 expect."""
+    if config.getoption("--cases"):
+        options = [config.getoption(name) for name in ("--cases", "--platform-target", "--sample")]
+        config.pluginmanager.register(Cases(*options))
     matrix._SCALE_HEADROOM = 0  # since 2.31 scales of microscaling formats are twice as large
     memory._UNWRITTEN_INTEGER = 0  # references hold zeros where kernels write nothing
     for mark in (
@@ -41,8 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for the target."""
+    """Add the options for the target and for many cases."""
     parser.addoption("--platform-target", default="trn2")
+    parser.addoption("--cases", type=Path, help="add a line for each case to this file, and bound each")
+    parser.addoption("--sample", type=int, default=sys.maxsize, help="the most cases of a file, with --cases")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -92,7 +98,14 @@ def _parametrize_covering(metafunc: pytest.Metafunc, options: dict[str, Any]) ->
 
 
 class Runner:
-    """Runs a kernel as the library's orchestrator would, and compares."""
+    """Runs a kernel as the library's orchestrator would, and compares.
+
+    Args:
+        case: the test.
+    """
+
+    def __init__(self, case: pytest.Item) -> None:
+        self._case = case
 
     def execute(self, kernel_args: Any, **_options: Any) -> None:
         """Run a kernel on its ranks and compare the results of each with the reference."""
@@ -102,6 +115,7 @@ class Runner:
         os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = compiler.platform_target.get_compile_target()
         given = kernel_args.kernel_input or {}
         ranks = getattr(getattr(kernel_args, "inference_args", None), "collective_ranks", None) or 1
+        self._case.user_properties.append(("ranks", ranks))
         stand_ins.name_packed_types()
         by_rank = [given.for_rank(rank) if hasattr(given, "for_rank") else given for rank in range(ranks)]
         calls = [
@@ -147,9 +161,9 @@ def _compare(results: Any, wanted: dict[str, Any], validation: Any) -> None:
 
 
 @pytest.fixture
-def test_manager() -> Runner:
+def test_manager(request: pytest.FixtureRequest) -> Runner:
     """Return what runs kernels."""
-    return Runner()
+    return Runner(request.node)
 
 
 @pytest.fixture
