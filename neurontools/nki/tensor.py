@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -16,8 +16,24 @@ from neurontools.nki.context import (
     running,
 )
 from neurontools.nki.dtypes import cast, item_bytes, to_float32
+from neurontools.nki.locations import user_location
 from neurontools.nki.strides import offsets_grid
 from neurontools.nki.tensor_views import TensorView
+
+if TYPE_CHECKING:
+    from neurontools.nki.locations import UserLine
+
+
+class Unwritten(NamedTuple):
+    """Elements of an operand that were not all written.
+
+    Args:
+        written: by element whether it was.
+        origin: the warning, and the line of the first instruction that read them.
+    """
+
+    written: np.ndarray
+    origin: tuple[str, UserLine]
 
 
 class NkiTensor(TensorView):
@@ -76,6 +92,26 @@ class NkiTensor(TensorView):
                 return self.array(), written
         return self.read(operand), None
 
+    def read_partly(self, operand: str = "") -> tuple[np.ndarray, Unwritten | None]:
+        """Return the elements for an operator on each of them, and what the result is to be marked with.
+
+        Kernels compute with whole tiles of which they have written and will use a part. The warning of the rest comes
+        when its results are used. A tile without any counts as read.
+        """
+        if self.storage.is_complete:
+            return self.read(operand), None
+        values, written = self.read_moved(operand)
+        if written is None:
+            return values, None
+        return values, Unwritten(written, self.storage.origin or (self._unwritten(operand), user_location()))
+
+    def mark_partly(self, *operands: Unwritten | None) -> None:
+        """Note that the results of unwritten elements hold nothing either."""
+        for unwritten in operands:
+            if unwritten is not None and self.dynamic is None:
+                self.mark_written(unwritten.written.reshape(self.shape) & self.written())
+                self.storage.origin = unwritten.origin
+
     def mark_written(self, written: np.ndarray | None) -> None:
         """Note which elements hold something after a transpose of elements that were not all written."""
         storage = self.storage
@@ -84,7 +120,6 @@ class NkiTensor(TensorView):
         if storage.is_complete:
             storage.flags()[...] = True
             storage.is_complete = False
-        storage.holds_moved = True
         storage.written_views.clear()
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(
             self.shape
@@ -188,13 +223,13 @@ class NkiTensor(TensorView):
             if self.size == storage.size:
                 storage.complete()
             return
-        missing = self.size - int(np.sum(written))
         if is_running() and running().launch.checks:
-            notes = " ".join(declarations(storage.allocation)).removeprefix("note: ")
-            running().launch.warn(
-                "unwritten",
-                f"{operand or 'operand'}: {missing} of {self.size} elements were never written ({notes})",
-            )
+            running().launch.warn("unwritten", *(storage.origin or (self._unwritten(operand),)))
+
+    def _unwritten(self, operand: str) -> str:
+        missing = self.size - int(np.sum(self.written()))
+        notes = " ".join(declarations(self.storage.allocation)).removeprefix("note: ")
+        return f"{operand or 'operand'}: {missing} of {self.size} elements were never written ({notes})"
 
     def _fixed(self) -> Self | None:
         """Return the view at the one index of a dynamic view; None where each row has its own or it is out of bounds."""

@@ -311,6 +311,9 @@ def sendrecv(
     record = core.issue(opcode, "dma", reads(src), reads(dst), name, barrier=True)
     if core.exchange is None:
         refuse(opcode, "the kernel runs on one core", "launch it with kernel[2](...)")
-    received = core.exchange.swap(core, opcode, pipe_id, send_to_rank, recv_from_rank, src.read("src").copy())
+    values, unwritten = src.read_partly("src")
+    sent = (values.copy(), unwritten)
+    received, missing = core.exchange.swap(core, opcode, pipe_id, send_to_rank, recv_from_rank, sent)
     dst.write(received)
+    dst.mark_partly(missing)
     return record

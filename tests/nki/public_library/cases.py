@@ -12,15 +12,15 @@ import os
 import re
 import resource
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-CPU_S = 100
-"""CPU seconds after which a case counts as too large."""
+MOST_TOO_LARGE = 3
+"""Cases of a file that were too large, one after another, after which its larger cases do not run."""
 
 MEMORY_BYTES = 6 << 30
 """Memory beyond which a case counts as too large."""
@@ -80,35 +80,52 @@ class Cases:
         path: the file, to which lines are added; cases that it has are not run again.
         target: the target of the run.
         count: the most cases of a file.
+        cpu_s: CPU seconds beyond which a case is too large.
     """
 
-    def __init__(self, path: Path, target: str, count: int) -> None:
-        self._path, self._target, self._count = path, target, count
+    def __init__(self, path: Path, target: str, count: int, cpu_s: int) -> None:
+        self._path, self._target, self._count, self._cpu_s = path, target, count, cpu_s
+        self._too_large: Counter[str] = Counter()  # cases of each file that were too large, one after another
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Choose the cases and write how many there are."""
         fast = [item for item in items if item.get_closest_marker("fast")]
-        chosen = choose(fast, self._count)
-        lines = [json.loads(line) for line in self._path.read_text().splitlines()] if self._path.exists() else []
-        known = {(line["file"], line["case"]) for line in lines if line.get("target") == self._target and "case" in line}
+        left_out = [item for item in fast if item.get_closest_marker("skip")]
+        chosen = choose([item for item in fast if item not in set(left_out)], self._count)
+        lines = (
+            [json.loads(line) for line in self._path.read_text().splitlines()] if self._path.exists() else []
+        )
+        known = {
+            (line["file"], line["case"])
+            for line in lines
+            if line.get("target") == self._target and "case" in line
+        }
         for file in sorted({file_of(item) for item in fast}):
-            counts = {name: sum(file_of(item) == file for item in group) for name, group in (("cases", fast), ("chosen", chosen))}
+            counts = {
+                name: sum(file_of(item) == file for item in group)
+                for name, group in (("cases", fast), ("left_out", left_out), ("chosen", chosen))
+            }
             self._write({"file": file, "target": self._target, **counts})
         items[:] = [item for item in chosen if (file_of(item), item.name) not in known]
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
-        """Run a case in a process of its own, which ends when the case is too large."""
+        """Run a case in a process of its own, which ends when the case is too large; leave out still larger ones."""
+        if self._too_large[file_of(item)] == MOST_TOO_LARGE:
+            return True
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         started = time.monotonic()
         child = os.fork()
         if not child:
             self._run(item, started)
         _, status, usage = os.wait4(child, 0)
-        if not os.WIFEXITED(status) or os.WEXITSTATUS(status) > 2:
-            reason = f"beyond {CPU_S} s of CPU" if usage.ru_utime + usage.ru_stime > CPU_S - 2 else f"status {status}"
+        if not os.WIFEXITED(status):
+            is_slow = usage.ru_utime + usage.ru_stime > self._cpu_s - 2
+            reason = f"beyond {self._cpu_s} s of CPU" if is_slow else f"status {status}"
             self._record(item, TOO_LARGE, reason, started)
-        outcome = ("passed", "failed", "skipped")[os.WEXITSTATUS(status)] if os.WIFEXITED(status) else "failed"
+        is_too_large = not os.WIFEXITED(status) or os.WEXITSTATUS(status) > 2
+        self._too_large[file_of(item)] = self._too_large[file_of(item)] + 1 if is_too_large else 0
+        outcome = "failed" if is_too_large else ("passed", "failed", "skipped")[os.WEXITSTATUS(status)]
         report = pytest.TestReport(item.nodeid, item.location, {}, outcome, None, "call")  # type: ignore[arg-type]
         report.longrepr = ("", 0, "") if outcome == "skipped" else None
         item.ihook.pytest_runtest_logreport(report=report)
@@ -116,7 +133,7 @@ class Cases:
         return True
 
     def _run(self, item: pytest.Item, started: float) -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (self._cpu_s, self._cpu_s + 5))
         in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
         wanted = in_use + MEMORY_BYTES
@@ -130,7 +147,7 @@ class Cases:
             reason = _reason(ending)
             outcome = TOO_LARGE if any(text in reason for text in _NO_MEMORY) else outcome
         self._record(item, outcome, reason, started)
-        os._exit({"passed": 0, "skipped": 2}.get(outcome, 1))
+        os._exit({"passed": 0, "failed": 1, "skipped": 2}.get(outcome, 3))
 
     def _record(self, item: pytest.Item, outcome: str, reason: str, started: float) -> None:
         ranks = next((value for name, value in item.user_properties if name == "ranks"), 1)

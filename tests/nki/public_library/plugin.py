@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "neurontools" / "compat"))
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the library's marks, and compute what its references of release 2.29 expect."""
     if config.getoption("--cases"):
-        options = [config.getoption(name) for name in ("--cases", "--platform-target", "--sample")]
+        options = [config.getoption(name) for name in ("--cases", "--platform-target", "--sample", "--cpu-s")]
         config.pluginmanager.register(Cases(*options))
     matrix._SCALE_HEADROOM = 0  # since 2.31 scales of microscaling formats are twice as large
     memory._UNWRITTEN_INTEGER = 0  # references hold zeros where kernels write nothing
@@ -48,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the target and for many cases."""
     parser.addoption("--platform-target", default="trn2")
     parser.addoption("--cases", type=Path, help="add a line for each case to this file, and bound each")
+    parser.addoption(
+        "--cpu-s", type=int, default=60, help="CPU seconds beyond which a case is too large, with --cases"
+    )
     parser.addoption("--sample", type=int, default=sys.maxsize, help="the most cases of a file, with --cases")
 
 
@@ -61,7 +64,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make the cases of the library's ranges and coverings, without those that must fail."""
+    """Make the fast cases of the library's ranges and coverings, without those that must fail."""
+    if not any(mark.name == "fast" for mark in metafunc.definition.iter_markers()):
+        if "range_test_options" in metafunc.fixturenames:
+            metafunc.parametrize("range_test_options", [])
+        for mark in metafunc.definition.iter_markers("coverage_parametrize"):
+            names = [name for name in mark.kwargs if name in metafunc.fixturenames]
+            metafunc.parametrize(names, [])
+        return
     if "range_test_options" in metafunc.fixturenames:
         from test.utils.ranged_test_harness import RANGE_TEST_CONFIG_ATTR_KEY, RangeTestHarness
 
@@ -84,8 +94,6 @@ def _parametrize_covering(metafunc: pytest.Metafunc, options: dict[str, Any]) ->
     options = {
         name: value for name, value in options.items() if not name.startswith(("enable_", "n_tests_", "max_"))
     }
-    if "fast" not in {mark.name for mark in metafunc.definition.iter_markers()}:
-        chosen["coverage"] = "singles"
     cases = generate_parametrized_test_case(
         options,
         chosen["coverage"] or "singles",
