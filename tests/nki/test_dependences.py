@@ -290,7 +290,7 @@ def test_a_transpose_may_move_columns_that_nothing_uses(transpose: str, used: in
 
 
 _CHAINS = {
-    "copy": lambda dst, src: nisa.tensor_copy(dst, src),
+    "copy": nisa.tensor_copy,
     "scalar": lambda dst, src: nisa.tensor_scalar(dst, src, op0=nl.add, operand0=1.0),
     "tile": lambda dst, src: nisa.tensor_tensor(dst, src, src, op=nl.add),
 }

@@ -48,8 +48,8 @@ def table(found: dict[tuple[str, str], Counter[str]]) -> str:
     for target in sorted({target for target, _file in found}):
         chosen = sorted((file, count) for (other, file), count in found.items() if other == target)
         total = sum((count for _file, count in chosen), Counter())
-        for name, count in (*chosen, ("**all**", total)):
-            name = name.removeprefix("core/").removeprefix("experimental/").replace("test_", "")
+        for file, count in (*chosen, ("**all**", total)):
+            name = file.removeprefix("core/").removeprefix("experimental/").replace("test_", "")
             rows.append(
                 f"| {target} | {name} | " + " | ".join(str(count[column] or "") for column in _COLUMNS) + " |"
             )
@@ -88,7 +88,7 @@ def main() -> None:
     """Print table, percentages and the rest."""
     lines = [json.loads(line) for path in sys.argv[1:] for line in Path(path).read_text().splitlines()]
     found = counts(lines)
-    print(table(found), shares(found), rest(lines), sep="\n\n")
+    print(table(found), shares(found), rest(lines), sep="\n\n")  # noqa: T201
 
 
 if __name__ == "__main__":
