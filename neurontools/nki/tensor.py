@@ -59,6 +59,12 @@ class NkiTensor(TensorView):
 
     __str__ = __repr__
 
+    @property
+    def base_tensor(self) -> Self:
+        """The tensor as it was declared, of which this is a view; no document names it, public kernels use it."""
+        allocation = self.storage.allocation
+        return type(self)(allocation.shape, allocation.dtype, self.storage)
+
     def array(self) -> np.ndarray:
         """Return the elements as an array that shares the storage; the view must not be dynamic."""
         array = self._array
