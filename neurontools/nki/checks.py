@@ -8,7 +8,7 @@ from neurontools.base.garbage import without_collection
 from neurontools.nki.dataflow import check_dataflow
 from neurontools.nki.errors import KernelError
 from neurontools.nki.races import check_races
-from neurontools.nki.usage import check_usage, lifetimes
+from neurontools.nki.usage import check_usage, placed_lifetimes
 
 if TYPE_CHECKING:
     from neurontools.nki.context import Launch
@@ -27,7 +27,7 @@ def check_launch(launch: Launch, results: list[NkiTensor]) -> None:
         return
     with without_collection():
         for core in launch.cores:
-            check_usage(core, lifetimes(core.records))
+            check_usage(core, placed_lifetimes(core))
             check_dataflow(core)
         check_races(launch)
 

@@ -111,6 +111,7 @@ class Launch:
         checks: whether suspicious behaviour is looked for; a trial on zeros does without, and without other workers.
         rank: number of this launch among those that run together.
         world_size: how many run together.
+        keeps_order: whether it has a part with `no_reorder`.
     """
 
     kernel: str
@@ -120,6 +121,7 @@ class Launch:
     checks: bool = True
     rank: int = 0
     world_size: int = 1
+    keeps_order: bool = False
     cores: list[Core] = field(default_factory=list)
     warnings: list[KernelWarning] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)

@@ -118,7 +118,8 @@ def program_ndim() -> int:
 
 @contextmanager
 def no_reorder() -> Iterator[None]:
-    """Keep program order; here it is always kept."""
+    """Keep program order: loads do not wait until they are needed."""
+    running().launch.keeps_order = True
     yield
 
 

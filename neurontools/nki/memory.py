@@ -95,7 +95,7 @@ class Storage:
     """
 
     __slots__ = (
-        "_data", "_typed", "allocation", "holds_moved", "is_blank", "is_complete", "written", "written_views",
+        "_data", "_typed", "allocation", "is_blank", "is_complete", "origin", "written", "written_views",
     )  # fmt: skip
 
     def __init__(self, allocation: Allocation, data: np.ndarray | None = None) -> None:
@@ -103,7 +103,9 @@ class Storage:
         self.is_blank = data is None
         self.is_complete = data is not None
         self.written: np.ndarray | None = None
-        self.holds_moved = False  # whether a transpose has moved elements here that were not written
+        self.origin: tuple[str, UserLine] | None = (
+            None  # warning of elements that were computed from unwritten ones
+        )
         self.written_views: set[tuple[object, ...]] = set()  # shapes, strides and offsets, for a quick look
         if data is None:
             data = np.empty(prod(allocation.shape), numpy_dtype(allocation.dtype))
@@ -129,7 +131,7 @@ class Storage:
 
     def complete(self) -> None:
         """Note that all elements are written."""
-        self.is_complete, self.written = True, None
+        self.is_complete, self.written, self.origin = True, None, None
 
     def flags(self) -> np.ndarray:
         """Return by element whether it is written; only of storage that is not complete."""

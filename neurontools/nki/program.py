@@ -84,15 +84,10 @@ def slowest_core(launch: Launch) -> Core:
     return max(launch.cores, key=lambda core: schedule_of(core).end_ns)
 
 
-def program_of(core: Core, alive: Sequence[Lifetime] | None = None) -> KernelProgram:
-    """Return the program of a core.
-
-    Args:
-        core: which has run.
-        alive: lifetimes of its tensors on the chip, where they are known already.
-    """
+def program_of(core: Core) -> KernelProgram:
+    """Return the program of a core."""
     with without_collection():
-        return _Builder(core, lifetimes(core.records) if alive is None else alive).run()
+        return _Builder(core, lifetimes(core.records)).run()
 
 
 class _Tensor:

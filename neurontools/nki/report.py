@@ -13,7 +13,7 @@ from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.nki.memory import MemoryRegion
 from neurontools.nki.program import modelled_core, program_of, start_us
-from neurontools.nki.usage import capacity, lifetimes, usage
+from neurontools.nki.usage import capacity, placed_lifetimes, usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,8 +166,7 @@ def report(launch: Launch) -> KernelReport:
 
 
 def _core_report(core: Core) -> CoreReport:
-    alive = lifetimes(core.records)
-    made = program_of(core, alive)
+    made = program_of(core)
     with without_collection():
         scheduled = schedule(made.alone(), modelled_core(core.limits))
     groups = scheduled.groups
@@ -182,6 +181,7 @@ def _core_report(core: Core) -> CoreReport:
             starts[source], seen = group.start_ns / 1e3, source
         rows.append(_row(core.records[source], group))
     path = tuple(scheduled.critical_path())
+    alive = placed_lifetimes(core)
     memory = tuple(_memory(core, region, alive, starts) for region in (MemoryRegion.sbuf, MemoryRegion.psum))
     time_us = scheduled.end_ns / 1e3
     engine = max(busy, key=lambda name: busy[name], default=LATENCY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -16,8 +16,24 @@ from neurontools.nki.context import (
     running,
 )
 from neurontools.nki.dtypes import cast, item_bytes, to_float32
+from neurontools.nki.locations import user_location
 from neurontools.nki.strides import offsets_grid
 from neurontools.nki.tensor_views import TensorView
+
+if TYPE_CHECKING:
+    from neurontools.nki.locations import UserLine
+
+
+class Unwritten(NamedTuple):
+    """Elements of an operand that were not all written.
+
+    Args:
+        written: by element whether it was.
+        origin: the warning, and the line of the first instruction that read them.
+    """
+
+    written: np.ndarray
+    origin: tuple[str, UserLine]
 
 
 class NkiTensor(TensorView):
@@ -42,6 +58,12 @@ class NkiTensor(TensorView):
         return f"{allocation.label}: {self.dtype} {self.shape} in {memory}\n{elements}"
 
     __str__ = __repr__
+
+    @property
+    def base_tensor(self) -> Self:
+        """The tensor as it was declared, of which this is a view; no document names it, public kernels use it."""
+        allocation = self.storage.allocation
+        return type(self)(allocation.shape, allocation.dtype, self.storage)
 
     def array(self) -> np.ndarray:
         """Return the elements as an array that shares the storage; the view must not be dynamic."""
@@ -76,6 +98,26 @@ class NkiTensor(TensorView):
                 return self.array(), written
         return self.read(operand), None
 
+    def read_partly(self, operand: str = "") -> tuple[np.ndarray, Unwritten | None]:
+        """Return the elements for an operator on each of them, and what the result is to be marked with.
+
+        Kernels compute with whole tiles of which they have written and will use a part. The warning of the rest comes
+        when its results are used. A tile without any counts as read.
+        """
+        if self.storage.is_complete:
+            return self.read(operand), None
+        values, written = self.read_moved(operand)
+        if written is None:
+            return values, None
+        return values, Unwritten(written, self.storage.origin or (self._unwritten(operand), user_location()))
+
+    def mark_partly(self, *operands: Unwritten | None) -> None:
+        """Note that the results of unwritten elements hold nothing either."""
+        for unwritten in operands:
+            if unwritten is not None and self.dynamic is None:
+                self.mark_written(unwritten.written.reshape(self.shape) & self.written())
+                self.storage.origin = unwritten.origin
+
     def mark_written(self, written: np.ndarray | None) -> None:
         """Note which elements hold something after a transpose of elements that were not all written."""
         storage = self.storage
@@ -84,7 +126,6 @@ class NkiTensor(TensorView):
         if storage.is_complete:
             storage.flags()[...] = True
             storage.is_complete = False
-        storage.holds_moved = True
         storage.written_views.clear()
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = written.reshape(
             self.shape
@@ -122,6 +163,8 @@ class NkiTensor(TensorView):
         """Return which elements an instruction reads or writes here."""
         if self._access is not None:
             return self._access
+        if 0 in self.shape:
+            self._refuse("access", f"a view of shape {self.shape} is empty")
         storage = self.storage
         if self.dynamic is not None:
             fixed = self._fixed()
@@ -186,13 +229,13 @@ class NkiTensor(TensorView):
             if self.size == storage.size:
                 storage.complete()
             return
-        missing = self.size - int(np.sum(written))
         if is_running() and running().launch.checks:
-            notes = " ".join(declarations(storage.allocation)).removeprefix("note: ")
-            running().launch.warn(
-                "unwritten",
-                f"{operand or 'operand'}: {missing} of {self.size} elements were never written ({notes})",
-            )
+            running().launch.warn("unwritten", *(storage.origin or (self._unwritten(operand),)))
+
+    def _unwritten(self, operand: str) -> str:
+        missing = self.size - int(np.sum(self.written()))
+        notes = " ".join(declarations(self.storage.allocation)).removeprefix("note: ")
+        return f"{operand or 'operand'}: {missing} of {self.size} elements were never written ({notes})"
 
     def _fixed(self) -> Self | None:
         """Return the view at the one index of a dynamic view; None where each row has its own or it is out of bounds."""

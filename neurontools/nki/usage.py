@@ -1,6 +1,8 @@
 """The use of SBUF and PSUM over a kernel's instructions: lifetimes of tensors, the peak, overflow and overlap.
 
-A tensor holds its memory from its first write to its last access, in program order.
+A tensor holds its memory from its first write to its last access, in program order. Where SBUF overflows so, loads wait
+until their tensors are needed: "the compiler scheduler is free to reorder independent operations" (document of
+`nki.language.no_reorder`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from neurontools.nki.errors import KernelError
-from neurontools.nki.memory import MemoryRegion
+from neurontools.nki.memory import ON_CHIP, MemoryRegion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,6 +85,35 @@ def lifetimes(records: Sequence[Record]) -> list[Lifetime]:
                 elif allocation.region is sbuf or allocation.region is psum:
                     by_tensor[allocation] = Lifetime(allocation, number, number)
     return list(by_tensor.values())
+
+
+def placed_lifetimes(core: Core) -> list[Lifetime]:
+    """Return the lifetimes of a core's tensors on the chip, with loads as late as needed where SBUF overflows."""
+    alive = lifetimes(core.records)
+    if not core.launch.keeps_order:
+        most = capacity(MemoryRegion.sbuf, core.limits)
+        if usage(MemoryRegion.sbuf, alive).peak_bytes > most:
+            _delay_loads(core.records, alive)
+    return alive
+
+
+def _delay_loads(records: Sequence[Record], alive: Iterable[Lifetime]) -> None:
+    """Let tensors that hold what the kernel only reads in HBM begin with their first use after the loads."""
+    written = {access.allocation for record in records for access in record.writes}
+    loaded = {
+        item.allocation: item
+        for item in alive
+        if item.allocation.region is MemoryRegion.sbuf and item.allocation.address is None
+    }
+    for number, record in enumerate(records):
+        sources = [access.allocation for access in record.reads]
+        is_load = record.engine == "dma" and not any(
+            source.region in ON_CHIP or source in written for source in sources
+        )
+        for access in record.reads if is_load else (*record.reads, *record.writes):
+            item = loaded.pop(access.allocation, None)
+            if item is not None:
+                item.first = number
 
 
 def usage(region: MemoryRegion, alive: Iterable[Lifetime]) -> ChipMemory:

@@ -273,8 +273,8 @@ def test_a_transpose_may_move_columns_that_nothing_uses(transpose: str, used: in
             nisa.nc_matmul(dst=turned, stationary=tile, moving=identity, is_transpose=True)
         else:
             nisa.nc_transpose(dst=turned, data=tile)
-        nisa.tensor_copy(dst=copied, src=turned)
-        nisa.tensor_scalar(dst=result, data=copied[0:used], op0=nl.multiply, operand0=2.0)  # use
+        nisa.tensor_copy(dst=copied, src=turned)  # read
+        nisa.tensor_scalar(dst=result, data=copied[0:used], op0=nl.multiply, operand0=2.0)
         nisa.dma_copy(dst=out, src=result)
         return out
 
@@ -283,10 +283,54 @@ def test_a_transpose_may_move_columns_that_nothing_uses(transpose: str, used: in
         assert found == []
     else:
         (warning,) = found
-        assert (warning.kind, warning.location.line) == ("unwritten", line_of(kernel, "# use"))
+        assert (warning.kind, warning.location.line) == ("unwritten", line_of(kernel, "# read"))
         assert warning.message.startswith(
-            "data: 1024 of 2048 elements were never written (copied declared at "
+            "src: 15360 of 16384 elements were never written (psum declared at "
         )
+
+
+_CHAINS = {
+    "copy": nisa.tensor_copy,
+    "scalar": lambda dst, src: nisa.tensor_scalar(dst, src, op0=nl.add, operand0=1.0),
+    "tile": lambda dst, src: nisa.tensor_tensor(dst, src, src, op=nl.add),
+}
+
+
+@pytest.mark.parametrize("name", _CHAINS)
+@pytest.mark.parametrize("overwritten", [True, False])
+def test_results_of_unwritten_elements_may_be_overwritten(name: str, overwritten: bool) -> None:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 64), nl.float32, nl.shared_hbm)
+        tile, between, result = _tile(name="tile"), _tile(), _tile()
+        nisa.dma_copy(dst=tile[0:64], src=x[0:64])
+        _CHAINS[name](between, tile)  # read
+        nisa.tensor_scalar(dst=result, data=between, op0=nl.multiply, operand0=2.0)
+        if overwritten:
+            nisa.tensor_copy(dst=result[64:128], src=result[0:64])
+        nisa.dma_copy(dst=out, src=result)
+        return out
+
+    found = launch_of(kernel, ones(128, 64)).warnings
+    assert [item.kind for item in found] == ([] if overwritten else ["unwritten"])
+    assert all(
+        "4096 of 8192 elements were never written (tile declared at " in item.message for item in found
+    )
+
+
+def test_results_of_unwritten_elements_keep_their_tensor_incomplete() -> None:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 64), nl.float32, nl.shared_hbm)
+        tile, total = _tile(), _tile()
+        nisa.memset(dst=total, value=0.0)
+        nisa.dma_copy(dst=tile[0:64], src=x[0:64])
+        nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)  # read
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    (warning,) = launch_of(kernel, ones(128, 64)).warnings
+    assert (warning.kind, warning.location.line) == ("unwritten", line_of(kernel, "# read"))
 
 
 @pytest.mark.parametrize(("rows", "is_named"), [((0, 16), False), ((), True)])

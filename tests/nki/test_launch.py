@@ -177,6 +177,36 @@ def test_two_cores_share_hbm_and_wait_for_each_other() -> None:
     np.testing.assert_array_equal(kernel[2](A), A[::-1])
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_core_may_have_an_empty_share(rows: int) -> None:
+    @nki.jit
+    def kernel(a: Any) -> Any:
+        core, share = nl.program_id(0), a.shape[0] // 2
+        mine = nl.ds(core * share, share if core == 0 else a.shape[0] - share)
+        out = nl.ndarray(a.shape, a.dtype, nl.shared_hbm)
+        source, target = a[mine], out[mine]
+        for row in range(source.shape[0]):
+            nisa.dma_copy(target[row : row + 1], nl.load(source[row : row + 1]))
+        return out
+
+    given = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
+    np.testing.assert_array_equal(kernel[2](given), given)
+
+
+def test_a_barrier_for_a_tensor_on_the_chip_waits_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    @nki.jit
+    def kernel(a: Any) -> Any:
+        core = nl.program_id(0)
+        out = nl.ndarray(a.shape, a.dtype, nl.shared_hbm)
+        mine = nl.load(a[core : core + 1])
+        nisa.core_barrier(mine, (0, 1))
+        nisa.dma_copy(out[core : core + 1], mine)
+        return out
+
+    np.testing.assert_array_equal(kernel[2](A), A)
+    assert "core_barrier: mine is on the chip, which other cores cannot read" in capsys.readouterr().err
+
+
 def test_cores_exchange_tiles() -> None:
     @nki.jit
     def kernel(a: Any) -> Any:

@@ -26,6 +26,11 @@ def f32(*shape: int, buffer: Any = nl.sbuf, **options: Any) -> Any:
     return made
 
 
+def hbm(*shape: int) -> Any:
+    """Return a tensor in HBM that is not written."""
+    return nl.ndarray(shape, nl.float32, nl.shared_hbm)
+
+
 def psum(*shape: int) -> Any:
     """Return a tile in PSUM."""
     return nl.ndarray(shape, nl.float32, nl.psum)
@@ -115,6 +120,10 @@ VIOLATIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "index": (lambda: f32(4, 4)[:, 4], "index 4 of dimension 1 is out of bounds, its size is 4"),
     "slice": (lambda: f32(4, 4)[:, 2:5], "2:5 of dimension 1 is out of bounds"),
     "empty slice": (lambda: f32(4, 4)[:, 2:2], "2:2 of dimension 1 is empty"),
+    "reversed slice": (lambda: hbm(4, 4)[:, 3:2], "3:2 of dimension 1 is empty"),
+    "empty slice past the end": (lambda: hbm(4, 4)[5:5], "5:5 of dimension 0 is empty"),
+    "empty slice by its method": (lambda: hbm(4, 4).slice(1, 2, 2), "2:2 of dimension 1 is empty"),
+    "copy of nothing": (lambda: nisa.dma_copy(hbm(4, 4)[4:4], hbm(4, 4)[nl.ds(2, 0)]), r"a view of shape \(0, 4\) is empty"),
     "too many indices": (lambda: f32(4, 4)[0, 0, 0], "3 indices for 2 dimensions"),
     "assignment": (lambda: f32(4, 4).__setitem__(0, 1), "tensors are written by instructions"),
     "pattern past the end": (lambda: nisa.tensor_copy(f32(4, 8), f32(4, 4).ap([[4, 4], [1, 8]])), "are out of bounds, it has 16"),

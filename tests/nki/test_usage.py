@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from neurontools.compat.nki import jit
 from neurontools.compat.nki import language as nl
 from neurontools.nki.errors import KernelError
 from neurontools.nki.memory import MemoryRegion
-from neurontools.nki.usage import level_at, lifetimes, usage
+from neurontools.nki.usage import level_at, lifetimes, placed_lifetimes, usage
 from tests.nki.launches import launch_of, line_of, matmul, ones, scale
 
 
@@ -33,7 +34,7 @@ def _hoarder(x: Any) -> Any:
     tiles = []
     for number in range(14):
         tile = nl.ndarray((128, 4096), dtype=x.dtype, buffer=nl.sbuf, name=f"tile{number}")
-        nisa.dma_copy(dst=tile, src=x)
+        nisa.memset(dst=tile, value=0.0)
         tiles.append(tile)
     for tile in tiles:
         nisa.tensor_tensor(dst=tiles[0], data1=tiles[0], data2=tile, op=nl.add)
@@ -45,7 +46,7 @@ def test_an_overflow_names_the_largest_tensors_alive() -> None:
     with pytest.raises(KernelError) as raised:
         launch_of(_hoarder, ones(128, 4096))
     lines = raised.value.message.splitlines()
-    at = line_of(_hoarder, "nisa.dma_copy(dst=tile")
+    at = line_of(_hoarder, "nisa.memset(dst=tile")
     assert f":{at}: SBUF overflow: 229376 bytes a partition at " in lines[0]
     assert lines[0].endswith("at most 212992 on trn2")
     assert len(lines) == 12
@@ -57,6 +58,53 @@ def test_an_overflow_names_the_largest_tensors_alive() -> None:
 
 def test_what_overflows_one_device_fits_another() -> None:
     assert launch_of(_hoarder, ones(128, 4096), target="trn3").warnings == []
+
+
+def _loads_before_use(*, in_order: bool = False, sums: int = 1, copied: bool = False) -> Any:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        source = x
+        if copied:
+            source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+            nisa.dma_copy(dst=source, src=x)
+        with nl.no_reorder() if in_order else nullcontext():
+            tiles = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(14)]
+            for tile in tiles:
+                nisa.dma_copy(dst=tile[:64], src=source[:64])
+                nisa.dma_copy(dst=tile[64:], src=source[64:])
+            total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.memset(dst=total, value=0.0)
+            for tile in tiles * sums:
+                nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+            nisa.dma_copy(dst=out, src=total)
+        return out
+
+    return kernel
+
+
+def test_loads_wait_until_they_are_needed_where_program_order_overflows() -> None:
+    launch = launch_of(_loads_before_use(), ones(128, 4096))
+    assert launch.warnings == []
+    assert usage(MemoryRegion.sbuf, placed_lifetimes(launch.cores[0])).peak_bytes == 2 * 16384
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(_loads_before_use(in_order=True), id="no_reorder"),
+        pytest.param(_loads_before_use(sums=2), id="all are needed at once"),
+        pytest.param(_loads_before_use(copied=True), id="the kernel writes the source"),
+    ],
+)
+def test_what_cannot_wait_overflows(kernel: Any) -> None:
+    with pytest.raises(KernelError, match=r"SBUF overflow: 2\d+ bytes a partition"):
+        launch_of(kernel, ones(128, 4096))
+
+
+def test_loads_stay_in_program_order_where_it_fits() -> None:
+    launch = launch_of(_loads_before_use(), ones(128, 2048))
+    assert usage(MemoryRegion.sbuf, placed_lifetimes(launch.cores[0])).peak_bytes == 15 * 8192
 
 
 def test_psum_overflows_at_the_ninth_bank() -> None:

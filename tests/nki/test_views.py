@@ -23,6 +23,7 @@ VIEWS: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "ellipsis": (lambda t: t[..., 3], DATA[..., 3]),
     "partition keeps its dimension": (lambda t: t[2], DATA[2:3]),
     "dynamic slice": (lambda t: t[:, nl.ds(1, 3)], DATA[:, 1:4]),
+    "base tensor": (lambda t: t[:, 1:5:2].base_tensor, DATA),
     "select": (lambda t: t.select(1, 4), DATA[:, 4]),
     "slice method": (lambda t: t.slice(2, 1, 7, 3), DATA[:, :, 1:7:3]),
     "permute": (lambda t: t.permute((0, 2, 1)), DATA.transpose(0, 2, 1)),

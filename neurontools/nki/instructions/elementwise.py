@@ -54,10 +54,10 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
             f"does not run on the scalar engine of {running().limits.target}",
             "use nisa.activation with op=nl.copy",
         )
-    values, written = src.read_moved("src") if src.storage.holds_moved else (src.read("src"), None)
+    values, unwritten = src.read_partly("src")
     keeps_bits = values.dtype == dst.storage.held_dtype(dst.dtype)
     dst.write(values if keeps_bits else to_float32(values))
-    dst.mark_written(written)
+    dst.mark_partly(unwritten)
     return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)
 
 
@@ -122,10 +122,11 @@ def tensor_tensor(
         chosen = "gpsimd"
     if chosen == "gpsimd" and in_psum:
         refuse(opcode, "the gpsimd engine cannot access PSUM", "copy the operand to SBUF", dst, data1, data2)
-    first, second = data1.read("data1"), data2.read("data2")
+    (first, unwritten1), (second, unwritten2) = data1.read_partly("data1"), data2.read_partly("data2")
     if first.shape != second.shape:
         second = second.reshape(first.shape)
     dst.write(binary(operator, first, second, is_exact=is_exact and chosen == "gpsimd"))
+    dst.mark_partly(unwritten1, unwritten2)
     return running().issue(opcode, chosen, reads(data1, data2), reads(dst), name, op=operator.name)
 
 
@@ -154,12 +155,12 @@ def tensor_scalar(
     check_bits(opcode, first, dst, data)
     chosen = engine_name(opcode, engine, engines.vector, engines.scalar, engines.gpsimd)
     _check_scalar_engine(opcode, chosen, first, second)
-    values = apply_scalar(
-        opcode, data.read("data"), first, operand0, data, reverse=reverse0, argument="operand0"
-    )
+    given, unwritten = data.read_partly("data")
+    values = apply_scalar(opcode, given, first, operand0, data, reverse=reverse0, argument="operand0")
     if second is not None:
         values = apply_scalar(opcode, values, second, operand1, data, reverse=reverse1, argument="operand1")
     dst.write(values)
+    dst.mark_partly(unwritten)
     names = (first.name, second.name if second is not None else "")
     return running().issue(
         opcode,

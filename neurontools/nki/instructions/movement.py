@@ -271,7 +271,8 @@ def core_barrier(data: Any, cores: Any, engine: Any = engines.gpsimd, name: str 
     if tuple(cores) != (0, 1):
         refuse(opcode, f"cores={tuple(cores)}, only (0, 1) is supported")
     if isinstance(data, NkiTensor) and data.buffer in ON_CHIP:
-        refuse(opcode, "data is on the chip, must be in shared HBM", "", data)
+        label = data.storage.allocation.label
+        core.launch.warn("barrier", f"{opcode}: {label} is on the chip, which other cores cannot read")
     record = core.issue(opcode, engine.name, (), (), name, barrier=True)
     if core.exchange is not None:
         core.exchange.meet(core, opcode)
@@ -310,6 +311,9 @@ def sendrecv(
     record = core.issue(opcode, "dma", reads(src), reads(dst), name, barrier=True)
     if core.exchange is None:
         refuse(opcode, "the kernel runs on one core", "launch it with kernel[2](...)")
-    received = core.exchange.swap(core, opcode, pipe_id, send_to_rank, recv_from_rank, src.read("src").copy())
+    values, unwritten = src.read_partly("src")
+    sent = (values.copy(), unwritten)
+    received, missing = core.exchange.swap(core, opcode, pipe_id, send_to_rank, recv_from_rank, sent)
     dst.write(received)
+    dst.mark_partly(missing)
     return record

@@ -93,6 +93,10 @@ def test_tensors_that_do_not_fit_are_spilled_unless_the_kernel_places_them(place
         for tile in tiles + large:
             tile[:, 0:16] = nl.load(a)
         out = nl.ndarray((8, 4, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+        for tile in tiles + large:
+            tile[:, 0:16] = nl.add(
+                tile[:, 0:16], tiles[0][:, 0:16]
+            )  # all are needed before the first is stored
         for number, tile in enumerate(tiles + large):
             nl.store(out[number], tile[:, 0:16])
         return out
@@ -103,5 +107,5 @@ def test_tensors_that_do_not_fit_are_spilled_unless_the_kernel_places_them(place
             run(nki.jit(kernel), (source,), {})
         return
     done = run(nki.jit(kernel), (source,), {})
-    assert done.results.sum() == 8 * 64
+    assert done.results.sum() == 64 * (2 + 7 * 3)
     assert [item.kind for item in done.launch.warnings] == ["spill"]

@@ -19,6 +19,7 @@ import pytest
 from neurontools.nki import memory
 from neurontools.nki.instructions import matrix
 from tests.nki.public_library import stand_ins
+from tests.nki.public_library.cases import Cases
 
 stand_ins.install()
 sys.path.insert(0, str(Path(__file__).parents[3] / "neurontools" / "compat"))
@@ -26,6 +27,9 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "neurontools" / "compat"))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the library's marks, and compute what its references of release 2.29 expect."""
+    if config.getoption("--cases"):
+        options = [config.getoption(name) for name in ("--cases", "--platform-target", "--sample", "--cpu-s")]
+        config.pluginmanager.register(Cases(*options))
     matrix._SCALE_HEADROOM = 0  # since 2.31 scales of microscaling formats are twice as large
     memory._UNWRITTEN_INTEGER = 0  # references hold zeros where kernels write nothing
     for mark in (
@@ -41,8 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for the target."""
+    """Add the options for the target and for many cases."""
     parser.addoption("--platform-target", default="trn2")
+    parser.addoption("--cases", type=Path, help="add a line for each case to this file, and bound each")
+    parser.addoption(
+        "--cpu-s", type=int, default=60, help="CPU seconds beyond which a case is too large, with --cases"
+    )
+    parser.addoption("--sample", type=int, default=sys.maxsize, help="the most cases of a file, with --cases")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,7 +64,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make the cases of the library's ranges and coverings, without those that must fail."""
+    """Make the fast cases of the library's ranges and coverings, without those that must fail."""
+    if not any(mark.name == "fast" for mark in metafunc.definition.iter_markers()):
+        if "range_test_options" in metafunc.fixturenames:
+            metafunc.parametrize("range_test_options", [])
+        for mark in metafunc.definition.iter_markers("coverage_parametrize"):
+            names = [name for name in mark.kwargs if name in metafunc.fixturenames]
+            metafunc.parametrize(names, [])
+        return
     if "range_test_options" in metafunc.fixturenames:
         from test.utils.ranged_test_harness import RANGE_TEST_CONFIG_ATTR_KEY, RangeTestHarness
 
@@ -78,8 +94,6 @@ def _parametrize_covering(metafunc: pytest.Metafunc, options: dict[str, Any]) ->
     options = {
         name: value for name, value in options.items() if not name.startswith(("enable_", "n_tests_", "max_"))
     }
-    if "fast" not in {mark.name for mark in metafunc.definition.iter_markers()}:
-        chosen["coverage"] = "singles"
     cases = generate_parametrized_test_case(
         options,
         chosen["coverage"] or "singles",
@@ -92,7 +106,14 @@ def _parametrize_covering(metafunc: pytest.Metafunc, options: dict[str, Any]) ->
 
 
 class Runner:
-    """Runs a kernel as the library's orchestrator would, and compares."""
+    """Runs a kernel as the library's orchestrator would, and compares.
+
+    Args:
+        case: the test.
+    """
+
+    def __init__(self, case: pytest.Item) -> None:
+        self._case = case
 
     def execute(self, kernel_args: Any, **_options: Any) -> None:
         """Run a kernel on its ranks and compare the results of each with the reference."""
@@ -102,6 +123,7 @@ class Runner:
         os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = compiler.platform_target.get_compile_target()
         given = kernel_args.kernel_input or {}
         ranks = getattr(getattr(kernel_args, "inference_args", None), "collective_ranks", None) or 1
+        self._case.user_properties.append(("ranks", ranks))
         stand_ins.name_packed_types()
         by_rank = [given.for_rank(rank) if hasattr(given, "for_rank") else given for rank in range(ranks)]
         calls = [
@@ -147,9 +169,9 @@ def _compare(results: Any, wanted: dict[str, Any], validation: Any) -> None:
 
 
 @pytest.fixture
-def test_manager() -> Runner:
+def test_manager(request: pytest.FixtureRequest) -> Runner:
     """Return what runs kernels."""
-    return Runner()
+    return Runner(request.node)
 
 
 @pytest.fixture
