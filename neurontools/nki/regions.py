@@ -56,30 +56,14 @@ class AccessPattern:
         region: the memory that the tensors are in.
         held_shape: their shape.
         held_dtype: their type.
-        address: where the kernel places them, None where the compiler does.
+        address: where the kernel places them, None where the compiler does; a pattern of its own for each place.
         shape: sizes by dimension of the views.
         strides: steps by dimension in elements.
-        offset: first element.
+        offset: first element; a pattern of its own for each.
         dtype: NKI name of the type as which the views see them.
     """
 
-    __slots__ = (
-        "address",
-        "box",
-        "dtype",
-        "free_size",
-        "has_other_type",
-        "held_dtype",
-        "held_shape",
-        "is_placed",
-        "is_whole",
-        "kind",
-        "offset",
-        "region",
-        "shape",
-        "size",
-        "strides",
-    )
+    __slots__ = ("box", "has_other_type", "is_placed", "is_whole", "kind")
 
     def __init__(
         self,
@@ -92,19 +76,10 @@ class AccessPattern:
         offset: int,
         dtype: str,
     ) -> None:
-        self.region = region
-        self.held_shape = held_shape
-        self.held_dtype = held_dtype
-        self.address = address
-        self.shape = shape
-        self.strides = strides
-        self.offset = offset
-        self.dtype = dtype
-        self.size = prod(shape)
-        self.free_size = prod(shape[1:])
+        del address, offset
         # Elements of another size, so that flags of elements do not belong to those of the view.
         self.has_other_type = item_bytes(dtype) != item_bytes(held_dtype)
-        self.is_whole = self.size == prod(held_shape) and 0 not in strides and not self.has_other_type
+        self.is_whole = prod(shape) == prod(held_shape) and 0 not in strides and not self.has_other_type
         self.is_placed = False  # whether engines can access the partitions
         self.box: Box | None = None
         self.kind = _kind_of(region, shape, strides, dtype)  # what costs depend on

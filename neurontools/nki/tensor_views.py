@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from neurontools.nki.regions import AccessPattern
 
 
-_CONSTANT = {int, type(None)}
+_CONSTANT = {int, type(None), type(Ellipsis)}
 
 
 class TensorView(NKIObject):
@@ -66,7 +66,7 @@ class TensorView(NKIObject):
         self._array: np.ndarray | None = None
         self._access: ElementAccess | None = None
         self._pattern: AccessPattern | None = None
-        self._parts: dict[tuple[Any, ...], Any] | None = None  # views of constant indices
+        self._parts: dict[tuple[Any, ...], Self] = {}  # views of constant indices
 
     # ---- what it is
 
@@ -156,7 +156,8 @@ class TensorView(NKIObject):
         made.dtype = dtype or self.dtype
         made.storage = self.storage
         made.dynamic = dynamic or self.dynamic
-        made._array = made._access = made._pattern = made._parts = None
+        made._array = made._access = made._pattern = None
+        made._parts = {}
         return made
 
     def _refuse(self, function: str, reason: str, remedy: str = "") -> NoReturn:
@@ -164,24 +165,14 @@ class TensorView(NKIObject):
 
     def __getitem__(self, key: Any) -> Self:
         keys = key if isinstance(key, tuple) else (key,)
-        parts = self._parts
-        if parts is None:
-            parts = self._parts = {}
-        indices: list[Any] = []
-        for item in keys:
-            kind = type(item)
-            if kind is slice:
-                indices.append((item.start, item.stop, item.step))
-            elif kind is int or item is None or item is Ellipsis:
-                indices.append(item)
-            else:
-                return self._part(keys)
+        numbers = [(item.start, item.stop, item.step) if type(item) is slice else (item,) for item in keys]
+        indices = (*map(type, keys), *numbers)
         try:
-            return parts[tuple(indices)]
+            return self._parts[indices]
         except (KeyError, TypeError):
             part = self._part(keys)
-        if all(type(index) is not tuple or {*map(type, index)} <= _CONSTANT for index in indices):
-            parts[tuple(indices)] = part
+        if all({*map(type, each)} <= _CONSTANT for each in numbers):
+            self._parts[indices] = part
         return part
 
     def _part(self, keys: tuple[Any, ...]) -> Self:
