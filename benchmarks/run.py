@@ -34,6 +34,7 @@ BENCHMARKS = (
     "cache",
     "top",
     "customop",
+    "kernels",
     "anchors",
     "advice",
     "neff",

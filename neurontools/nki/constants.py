@@ -9,6 +9,8 @@ from functools import total_ordering
 class engine(Enum):  # noqa: N801
     """Engines of a NeuronCore."""
 
+    __hash__ = object.__hash__  # that of Enum is slow
+
     tensor = 1
     vector = 5
     scalar = 2
@@ -30,6 +32,8 @@ class reduce_cmd(Enum):  # noqa: N801
 
 class dge_mode(Enum):  # noqa: N801
     """Who makes the descriptors of a transfer."""
+
+    __hash__ = object.__hash__
 
     unknown = 0
     swdge = 1

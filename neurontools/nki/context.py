@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
+    from neurontools.nki.regions import AccessPattern
 
 
 class ElementAccess(NamedTuple):
@@ -33,6 +34,7 @@ class ElementAccess(NamedTuple):
         elements: sorted numbers of the elements where an index known at run time chooses them, else None.
         is_gather: whether each row has an index of its own.
         has_register: whether the offset is known at run time only.
+        pattern: which elements they are, None where an index chooses them.
     """
 
     allocation: Allocation
@@ -43,6 +45,7 @@ class ElementAccess(NamedTuple):
     elements: Any = None
     is_gather: bool = False
     has_register: bool = False
+    pattern: AccessPattern | None = None
 
     @property
     def is_dynamic(self) -> bool:
@@ -168,6 +171,7 @@ class Core:
         self.loops: list[Any] = []
         self.iteration: Iteration | None = None
         self.iterations: list[tuple[int, Iteration | None]] = []
+        self.passed: dict[tuple[Any, ...], Any] = {}  # patterns and options whose checks have passed
         self.watch = NumericWatch() if launch.checks and env.numerical_errors_are_on() else None
 
     def enter(self, iteration: Iteration | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neurontools.nki.dependences import PRODUCTS, adds_up, check_dependences
 from neurontools.nki.iterations import separating_loop
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.regions import BoxCache, Boxes
+from neurontools.nki.regions import Boxes, box_of
 
 if TYPE_CHECKING:
     from neurontools.nki.context import Core, ElementAccess, Record
@@ -63,7 +63,6 @@ class _Checker:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.launch = core.launch
-        self.cache = BoxCache()
         self.histories: dict[Allocation, _History] = {}
         self.has_peer = len(core.launch.cores) > 1
         self.reported: set[tuple[object, object]] = set()
@@ -84,7 +83,7 @@ class _Checker:
 
     def _follow(self, records: list[Record]) -> None:
         """Follow the data through instructions of one iteration."""
-        histories, box_of, iteration = self.histories, self.cache.box, self.iteration
+        histories, iteration = self.histories, self.iteration
         for record in records:
             for access in record.reads:
                 allocation = access.allocation
@@ -196,7 +195,7 @@ class _Checker:
         history = self.histories.get(source.allocation)
         if history is None:
             return False
-        node = history.node(self.cache.box(source))
+        node = history.node(box_of(source))
         writers = [history.writers[other] for other in history.boxes.overlapping[node]]
         return all(writer is None or writer.opcode in _FILLS for writer in writers)
 

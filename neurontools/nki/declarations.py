@@ -10,6 +10,7 @@ from neurontools.base.units import format_binary_size
 from neurontools.nki import instructions
 from neurontools.nki.context import fail, running, whole
 from neurontools.nki.dtypes import dtype_name
+from neurontools.nki.instructions.operands import signature_of
 from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
@@ -29,25 +30,15 @@ def ndarray(
     address: tuple[int, int] | None = None,
 ) -> NkiTensor:
     """Declare a tensor; on the chip the first dimension is the partitions."""
-    sizes = sizes_of(shape)
-    region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion.__members__.get(str(buffer))
-    if region is None:
-        fail(
-            "ndarray",
-            f"buffer {buffer!r} is not a memory",
-            "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
-        )
     core = running()
-    allocation = Allocation(
-        region,
-        sizes,
-        dtype_name(dtype),
-        user_location(),
-        name,
-        address,
-        -1 if region is shared_hbm else core.number,
-    )
-    check_declaration(allocation)
+    sizes = sizes_of(shape)
+    signature = signature_of("ndarray", (), sizes, dtype, buffer)
+    region, kind = core.passed.get(signature) or (_region_of(buffer), dtype_name(dtype))
+    number = -1 if region is shared_hbm else core.number
+    allocation = Allocation(region, sizes, kind, user_location(), name, address, number)
+    if address is not None or signature not in core.passed:
+        check_declaration(allocation)
+        core.passed[signature] = (region, kind)
     if region is shared_hbm and len(core.launch.cores) > 1:
         storage = _shared_storage(allocation)
     else:
@@ -56,8 +47,21 @@ def ndarray(
     return NkiTensor(sizes, allocation.dtype, storage)
 
 
+def _region_of(buffer: Any) -> MemoryRegion:
+    region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion.__members__.get(str(buffer))
+    if region is None:
+        fail(
+            "ndarray",
+            f"buffer {buffer!r} is not a memory",
+            "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
+        )
+    return region
+
+
 def sizes_of(shape: Any) -> tuple[int, ...]:
     """Return the sizes of a shape that a kernel declares."""
+    if type(shape) is tuple and {*map(type, shape)} == {int}:
+        return shape
     if not isinstance(shape, tuple | list):
         shape = (shape,)
     return tuple(whole("ndarray", f"size {number} of the shape", size) for number, size in enumerate(shape))

@@ -39,6 +39,7 @@ class InstructionCost(NamedTuple):
         scalar_ns: how long on the Scalar engine, where it may run there too; negative where it may not.
         opcode: name in a profile.
         could_ns: how long on the Scalar engine, where the kernel could have it run there; negative where it could not.
+        partitions: of the chip that it works on, of products those of the contraction.
     """
 
     engine: Engine
@@ -46,6 +47,7 @@ class InstructionCost(NamedTuple):
     scalar_ns: float = -1.0
     opcode: str = ""
     could_ns: float = -1.0
+    partitions: int = 0
 
 
 class TransferCost(NamedTuple):
@@ -58,6 +60,7 @@ class TransferCost(NamedTuple):
         row_bytes: contiguous bytes of a descriptor.
         descriptors: the engine that makes the descriptors, None if the compiler does.
         making_ns: how long that takes.
+        partitions: of the chip that it reads or writes.
     """
 
     opcode: str
@@ -66,6 +69,7 @@ class TransferCost(NamedTuple):
     row_bytes: int
     descriptors: Engine | None
     making_ns: float
+    partitions: int = 0
 
 
 class InstructionCosts:
@@ -91,7 +95,8 @@ class InstructionCosts:
         key = _key(record)
         cost = self._costs.get(key)
         if cost is None:
-            cost = self._costs[key] = _RULES.get(record.opcode, _vector)(self, record)
+            rule = _RULES.get(record.opcode, _vector)
+            cost = self._costs[key] = rule(self, record)._replace(partitions=_partitions(record))
         return cost
 
     def _made(self, engine: Engine, record: Record, cycles: float, fixed: float = 0.0) -> InstructionCost:
@@ -121,7 +126,7 @@ class InstructionCosts:
         key = _key(record)
         transfer = self._transfers.get(key)
         if transfer is None:
-            transfer = self._transfers[key] = self._transfer(record)
+            transfer = self._transfers[key] = self._transfer(record)._replace(partitions=_partitions(record))
         return transfer
 
     def _transfer(self, record: Record) -> TransferCost:
@@ -173,24 +178,20 @@ def _key(record: Record) -> tuple[object, ...]:
     key: list[object] = [record.opcode, record.engine]
     if options:
         key += [options[name] for name in options if name not in _UNCOSTED]
-    for access in record.reads:
-        key += (
-            access[2:5],
-            access.allocation.region is _PSUM,
-            access.allocation.region in ON_CHIP,
-            access.is_dynamic,
-            access.is_gather,
-        )
-    key.append(None)
-    for access in record.writes:
-        key += (
-            access[2:5],
-            access.allocation.region is _PSUM,
-            access.allocation.region in ON_CHIP,
-            access.is_dynamic,
-            access.is_gather,
-        )
+    for accesses in (record.reads, record.writes):
+        key.append(None)
+        for access in accesses:
+            pattern = access.pattern
+            if pattern is None or access.has_register:
+                key.append((access.allocation.region, *access[2:5], access.is_dynamic, access.is_gather))
+            else:
+                key.append(pattern.kind)
     return tuple(key)
+
+
+def _partitions(record: Record) -> int:
+    accesses = (*record.reads[:1], *record.writes[:1], *record.reads[1:])
+    return next((each.shape[0] for each in accesses if each.allocation.region in ON_CHIP), 0)
 
 
 def row_elements(access: ElementAccess) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neurontools.base.garbage import without_collection
 from neurontools.nki import computations
 from neurontools.nki.arguments import Arguments
 from neurontools.nki.constants import nc_version
@@ -242,8 +243,11 @@ def _blas() -> Any:
 
 @contextmanager
 def numeric_context() -> Iterator[None]:
-    """Let numpy multiply with one thread, as tiles are too small for more, and keep it silent about infinities."""
-    with _blas().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
+    """Let numpy multiply with one thread, as tiles are too small for more, and keep it silent about infinities.
+
+    Records of instructions stay, so garbage would be looked for in vain.
+    """
+    with _blas().limit(limits=1, user_api="blas"), np.errstate(all="ignore"), without_collection():
         yield
 
 

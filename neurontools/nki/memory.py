@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class MemoryRegion(Enum):
     """Where a tensor is: SBUF and PSUM are on the chip; `hbm` is an older name of shared HBM, also of arguments."""
 
+    __hash__ = object.__hash__  # that of Enum is slow
+
     sbuf = "sbuf"
     psum = "psum"
     private_hbm = "private_hbm"

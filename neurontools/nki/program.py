@@ -8,7 +8,7 @@ a tensor first also waits for the last accesses of the tensors whose memory it t
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.garbage import without_collection
@@ -21,7 +21,7 @@ from neurontools.nki.dtypes import item_bytes
 from neurontools.nki.instruction_costs import InstructionCosts
 from neurontools.nki.invariants import Repetitions, repetitions
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.regions import BoxCache, Boxes
+from neurontools.nki.regions import Boxes, box_of
 from neurontools.nki.usage import lifetimes, usage
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from neurontools.nki.regions import Box
     from neurontools.nki.usage import Lifetime
 
+_PSUM = MemoryRegion.psum
 CELL_BYTES = 512
 """Bytes a partition of the smallest piece of SBUF that a tensor takes."""
 
 _Latest = dict[int, int]
 """By queue the latest instruction; each transfer is a queue of its own, as transfers overtake each other."""
 
+_source_of = lru_cache(4096)(str)
 _CODES = {engine: -1 - number for number, engine in enumerate(Engine)}
 
 
@@ -146,7 +148,6 @@ class _Builder:
         self.repeated = Repetitions(frozenset(), {})
         if core.launch.first_generation:
             self._leave_out_repetitions()
-        self.boxes = BoxCache()
         self.of_record: dict[int, int] = {}  # the last instruction of a record, where others name it
 
     def _leave_out_repetitions(self) -> None:
@@ -204,11 +205,9 @@ class _Builder:
                 (len(self.instructions),),
                 flops=record.options.get("flops", 0),
                 scalar_ns=cost.scalar_ns,
-                source=str(record.location),
+                source=_source_of(record.location),
             ),
-            InstructionFacts(
-                number, _partitions(record), bank_waits=tuple(bank_waits), could_ns=cost.could_ns
-            ),
+            InstructionFacts(number, cost.partitions, bank_waits=tuple(bank_waits), could_ns=cost.could_ns),
         )
 
     def _add_transfer(self, number: int, record: Record) -> None:
@@ -217,7 +216,7 @@ class _Builder:
         making = transfer.descriptors
         own = at if making is None else at + 1
         waits, _ = self._note(record, own, own)
-        source = str(record.location)
+        source = _source_of(record.location)
         if making is not None:
             self._issue(
                 Instruction(
@@ -247,11 +246,11 @@ class _Builder:
                 write_bytes=transfer.nbytes if is_store else 0,
                 source=source,
             ),
-            InstructionFacts(number, _partitions(record), transfer.row_bytes)
+            InstructionFacts(number, transfer.partitions, transfer.row_bytes)
             if outside is None
             else InstructionFacts(
                 number,
-                _partitions(record),
+                transfer.partitions,
                 transfer.row_bytes,
                 self.hbm.setdefault(outside.allocation, len(self.hbm)),
                 max(outside.offset, 0) * item_bytes(outside.dtype),
@@ -277,66 +276,65 @@ class _Builder:
         for tensor, node in read:
             tensor.reads[node][queue] = number
         numbers = set(waits.values())
-        numbers.update(
-            self.of_record[id(earlier)] for earlier in record.after if id(earlier) in self.of_record
-        )
-        bank_waits = {each for code, each in banks.items() if code != queue} - numbers
-        numbers.update(banks.values())
+        if record.after:
+            numbers.update(
+                self.of_record[id(earlier)] for earlier in record.after if id(earlier) in self.of_record
+            )
+        bank_waits: set[int] = set()
+        if banks:
+            bank_waits = {each for code, each in banks.items() if code != queue} - numbers
+            numbers.update(banks.values())
         numbers.discard(number)
         return numbers, bank_waits
 
     def _note_reads(self, record: Record, waits: _Latest) -> list[tuple[_Tensor, int]]:
         nodes: list[tuple[_Tensor, int]] = []
+        tensors = self.tensors
         for access in record.reads:
-            tensor = self._tensor(access.allocation)
+            allocation = access.allocation
+            tensor = tensors[allocation] if allocation in tensors else self._tensor(allocation)
             if tensor is None:
                 continue
-            node = tensor.node(self.boxes.box(access))
+            node = tensor.node(box_of(access))
             nodes.append((tensor, node))
             writes = tensor.writes
             for other in tensor.boxes.overlapping[node]:
-                if writes[other]:
-                    _join(waits, writes[other])
+                if queues := writes[other]:
+                    _join(waits, queues)
         return nodes
 
     def _note_writes(self, record: Record, queue: int, number: int, waits: _Latest, banks: _Latest) -> None:
+        tensors = self.tensors
         for access in record.writes:
-            tensor = self._tensor(access.allocation)
+            allocation = access.allocation
+            tensor = tensors[allocation] if allocation in tensors else self._tensor(allocation)
             if tensor is None:
                 continue
-            into = banks if access.allocation.region is MemoryRegion.psum else waits
-            node = tensor.node(self.boxes.box(access))
+            into = banks if allocation.region is _PSUM else waits
+            node = tensor.node(box_of(access))
             reads, writes = tensor.reads, tensor.writes
             for other in tensor.boxes.overlapping[node]:
-                if writes[other]:
-                    _join(into, writes[other])
-                if reads[other]:
-                    _join(into, reads[other])
-            for other in tensor.boxes.covered[node]:
+                if queues := writes[other]:
+                    _join(into, queues)
+                if queues := reads[other]:
+                    _join(into, queues)
+            for other in tensor.boxes.covered[node]:  # itself among them
                 reads[other] = {}
                 writes[other] = {queue: number}
-            if node not in tensor.boxes.covered[node]:
-                writes[node][queue] = number
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:
-        allocation = self.repeated.earlier.get(allocation, allocation)
-        if allocation in self.tensors:
-            return self.tensors[allocation]
+        """Return the accesses of an allocation of which there were none before, placed where it is on the chip."""
+        earlier = self.repeated.earlier.get(allocation)
+        if earlier is not None:
+            return self.tensors[earlier] if earlier in self.tensors else self._tensor(earlier)
         inherited: _Latest = {}
         memory = self.memories.get(allocation.region)
         lifetime = self.alive.get(allocation)
-        tensor = _Tensor(inherited)
+        tensor = self.tensors[allocation] = _Tensor(inherited)
         if memory is not None and lifetime is not None:
             for before in memory.place(lifetime, tensor):
                 _join(inherited, before.latest())
-        self.tensors[allocation] = tensor
         return tensor
-
-
-def _partitions(record: Record) -> int:
-    """Return the partitions of the chip that an instruction works on: of products those of the contraction."""
-    accesses = (*record.reads[:1], *record.writes[:1], *record.reads[1:])
-    return next((each.shape[0] for each in accesses if each.allocation.region in ON_CHIP), 0)
 
 
 def _levels(levels: Sequence[tuple[int, int]], firsts: Sequence[int]) -> Levels:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from neurontools.nki.memory import MemoryRegion
-from neurontools.nki.regions import BoxCache, byte_numbers
+from neurontools.nki.regions import box_of, byte_numbers
 
 if TYPE_CHECKING:
     from neurontools.nki.context import Core, ElementAccess, Launch, Record
@@ -43,15 +43,14 @@ def check_races(launch: Launch) -> None:
     """Warn of each pair of lines whose accesses to shared HBM race."""
     if len(launch.cores) < 2:
         return
-    boxes = BoxCache()
-    first, second = (_touches(core, boxes) for core in launch.cores[:2])
+    first, second = (_touches(core) for core in launch.cores[:2])
     for key, own in first.items():
         other = second.get(key)
         if other is not None and any(touch.is_write for touch in (*own, *other)):
             _compare(launch, key[0], own, other)
 
 
-def _touches(core: Core, boxes: BoxCache) -> _Epoch:
+def _touches(core: Core) -> _Epoch:
     """Return the accesses of a core to shared HBM by allocation and epoch, equal ones once."""
     touches: _Epoch = {}
     seen: set[tuple[object, ...]] = set()
@@ -62,7 +61,7 @@ def _touches(core: Core, boxes: BoxCache) -> _Epoch:
                 allocation = access.allocation
                 if allocation.region not in _SHARED:
                     continue
-                box = boxes.box(access)
+                box = box_of(access)
                 pattern = (
                     allocation,
                     epoch,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import count
 from math import prod
 from operator import le
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +15,10 @@ from neurontools.nki.dtypes import item_bytes
 
 if TYPE_CHECKING:
     from neurontools.nki.context import ElementAccess
+    from neurontools.nki.memory import Allocation, MemoryRegion
 
 _FEW = 8
+_KEPT_PATTERNS = 1 << 16
 
 
 class Box(NamedTuple):
@@ -45,8 +49,74 @@ class Box(NamedTuple):
         )
 
 
+class AccessPattern:
+    """The elements that views of equal tensors name: all that checks and costs of instructions depend on.
+
+    Args:
+        region: the memory that the tensors are in.
+        held_shape: their shape.
+        held_dtype: their type.
+        address: where the kernel places them, None where the compiler does; a pattern of its own for each place.
+        shape: sizes by dimension of the views.
+        strides: steps by dimension in elements.
+        offset: first element; a pattern of its own for each.
+        dtype: NKI name of the type as which the views see them.
+    """
+
+    __slots__ = ("box", "has_other_type", "is_placed", "is_whole", "kind")
+
+    def __init__(
+        self,
+        region: MemoryRegion,
+        held_shape: tuple[int, ...],
+        held_dtype: str,
+        address: tuple[int, int] | None,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset: int,
+        dtype: str,
+    ) -> None:
+        del address, offset
+        # Elements of another size, so that flags of elements do not belong to those of the view.
+        self.has_other_type = item_bytes(dtype) != item_bytes(held_dtype)
+        self.is_whole = prod(shape) == prod(held_shape) and 0 not in strides and not self.has_other_type
+        self.is_placed = False  # whether engines can access the partitions
+        self.box: Box | None = None
+        self.kind = _kind_of(region, shape, strides, dtype)  # what costs depend on
+
+
+@lru_cache(_KEPT_PATTERNS)
+def _kind_of(*_values: object) -> int:
+    return next(_kinds)
+
+
+_kinds = count()
+_known_pattern = lru_cache(_KEPT_PATTERNS)(AccessPattern)
+
+
+def pattern_of(
+    allocation: Allocation, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: str
+) -> AccessPattern:
+    """Return the pattern of a view of an allocation, mostly the same object for equal ones."""
+    address = allocation.address
+    if address is not None:
+        address = (address[0], address[1])
+    return _known_pattern(
+        allocation.region, allocation.shape, allocation.dtype, address, shape, strides, offset, dtype
+    )
+
+
 def box_of(access: ElementAccess) -> Box:
     """Return the smallest box found for an access; it may be larger than the access."""
+    pattern = access.pattern
+    if pattern is None:
+        return _find_box(access)
+    if pattern.box is None:
+        pattern.box = _find_box(access)
+    return pattern.box
+
+
+def _find_box(access: ElementAccess) -> Box:
     allocation = access.allocation
     shape = allocation.shape
     item, held = item_bytes(access.dtype), item_bytes(allocation.dtype)
@@ -179,24 +249,6 @@ class Boxes:
         self._stored = count
         hits = (self._low[:count] < box.high).all(axis=1) & (self._high[:count] > box.low).all(axis=1)
         return [int(number) for number in np.flatnonzero(hits)]
-
-
-class BoxCache:
-    """The boxes of accesses, each pattern computed once."""
-
-    def __init__(self) -> None:
-        self._boxes: dict[tuple[object, ...], Box] = {}
-
-    def box(self, access: ElementAccess) -> Box:
-        """Return the box of an access."""
-        if access.elements is not None:
-            return box_of(access)
-        allocation = access.allocation
-        key = (allocation.shape, allocation.dtype, access[1:5])
-        box = self._boxes.get(key)
-        if box is None:
-            box = self._boxes[key] = box_of(access)
-        return box
 
 
 def byte_numbers(access: ElementAccess) -> Any:

@@ -85,14 +85,14 @@ class NkiTensor(TensorView):
 
     def is_written(self) -> bool:
         """Return whether an instruction has written any of the elements."""
-        return self._has_other_type() or bool(np.any(self.written()))
+        return self.pattern.has_other_type or bool(np.any(self.written()))
 
     def read_moved(self, operand: str = "") -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements for a transpose, and by element whether they were written, None where all are.
 
         Kernels transpose tiles of which they have written and will use a part. A tile without any counts as read.
         """
-        if self.dynamic is None and not self._has_other_type():
+        if self.dynamic is None and not self.pattern.has_other_type:
             written = self.written()
             if isinstance(written, np.ndarray) and written.any():
                 return self.array(), written
@@ -121,7 +121,7 @@ class NkiTensor(TensorView):
     def mark_written(self, written: np.ndarray | None) -> None:
         """Note which elements hold something after a transpose of elements that were not all written."""
         storage = self.storage
-        if written is None or self._has_other_type():
+        if written is None or self.pattern.has_other_type:
             return
         if storage.is_complete:
             storage.flags()[...] = True
@@ -147,7 +147,7 @@ class NkiTensor(TensorView):
         storage = self.storage
         target = self._array
         if target is None:
-            if storage.is_blank and self._is_whole():
+            if storage.is_blank and self.pattern.is_whole:
                 storage.is_blank = False
             target = self.array()
         if values.dtype != target.dtype or self.dtype == "tfloat32":
@@ -176,7 +176,9 @@ class NkiTensor(TensorView):
             return ElementAccess(
                 storage.allocation, self.offset, self.shape, self.strides, self.dtype, elements, is_gather
             )
-        self._access = ElementAccess(storage.allocation, self.offset, self.shape, self.strides, self.dtype)
+        self._access = ElementAccess(
+            storage.allocation, self.offset, self.shape, self.strides, self.dtype, pattern=self.pattern
+        )
         return self._access
 
     def repetition(self) -> str:
@@ -187,18 +189,9 @@ class NkiTensor(TensorView):
         values = dynamic.values()
         return repeated("index", values[(values >= 0) & (values < dynamic.limit)])
 
-    def _is_whole(self) -> bool:
-        """Return whether the view names all elements of its storage."""
-        storage = self.storage
-        return self.size == storage.size and 0 not in self.strides and not self._has_other_type()
-
-    def _has_other_type(self) -> bool:
-        """Return whether the view sees the elements as others of another size, so that flags are not by its elements."""
-        return self.itemsize != item_bytes(self.storage.allocation.dtype)
-
     def _mark(self) -> None:
-        storage = self.storage
-        if self._is_whole() or self._has_other_type():
+        storage, pattern = self.storage, self.pattern
+        if pattern.is_whole or pattern.has_other_type:
             storage.complete()
             return
         strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = True
@@ -222,7 +215,7 @@ class NkiTensor(TensorView):
 
     def _check_written(self, operand: str) -> None:
         storage = self.storage
-        if self._has_other_type():
+        if self.pattern.has_other_type:
             return
         written = self.written()
         if written is True:

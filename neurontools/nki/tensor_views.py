@@ -15,6 +15,7 @@ from neurontools.nki.context import fail, is_running, running, whole
 from neurontools.nki.dtypes import dtype_name, item_bytes
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.objects import DynamicSlice, NKIObject, VirtualRegister
+from neurontools.nki.regions import pattern_of
 from neurontools.nki.strides import infer_sizes, merge_dims, reshape_strides
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
     from neurontools.nki.context import ElementAccess
     from neurontools.nki.memory import Storage
+    from neurontools.nki.regions import AccessPattern
+
+
+_CONSTANT = {int, type(None), type(Ellipsis)}
 
 
 class TensorView(NKIObject):
@@ -38,9 +43,10 @@ class TensorView(NKIObject):
     __slots__ = (
         "_access",
         "_array",
+        "_parts",
+        "_pattern",
         "dtype",
         "dynamic",
-        "is_checked",
         "offset",
         "shape",
         "storage",
@@ -59,7 +65,8 @@ class TensorView(NKIObject):
         self.dynamic: Dynamic | None = None
         self._array: np.ndarray | None = None
         self._access: ElementAccess | None = None
-        self.is_checked = False
+        self._pattern: AccessPattern | None = None
+        self._parts: dict[tuple[Any, ...], Self] = {}  # views of constant indices
 
     # ---- what it is
 
@@ -67,6 +74,16 @@ class TensorView(NKIObject):
     def buffer(self) -> MemoryRegion:
         """The memory that it is in."""
         return self.storage.allocation.region
+
+    @property
+    def pattern(self) -> AccessPattern:
+        """Which elements it names, but for an index that is known at run time."""
+        pattern = self._pattern
+        if pattern is None:
+            pattern = self._pattern = pattern_of(
+                self.storage.allocation, self.shape, self.strides, self.offset, self.dtype
+            )
+        return pattern
 
     @property
     def name(self) -> str:
@@ -139,8 +156,8 @@ class TensorView(NKIObject):
         made.dtype = dtype or self.dtype
         made.storage = self.storage
         made.dynamic = dynamic or self.dynamic
-        made._array = made._access = None
-        made.is_checked = False
+        made._array = made._access = made._pattern = None
+        made._parts = {}
         return made
 
     def _refuse(self, function: str, reason: str, remedy: str = "") -> NoReturn:
@@ -148,6 +165,17 @@ class TensorView(NKIObject):
 
     def __getitem__(self, key: Any) -> Self:
         keys = key if isinstance(key, tuple) else (key,)
+        numbers = [(item.start, item.stop, item.step) if type(item) is slice else (item,) for item in keys]
+        indices = (*map(type, keys), *numbers)
+        try:
+            return self._parts[indices]
+        except (KeyError, TypeError):
+            part = self._part(keys)
+        if all({*map(type, each)} <= _CONSTANT for each in numbers):
+            self._parts[indices] = part
+        return part
+
+    def _part(self, keys: tuple[Any, ...]) -> Self:
         ndim = len(self.shape)
         shape: list[int] = []
         strides: list[int] = []

@@ -13,7 +13,8 @@ import sys
 from array import array
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, repeat
+from operator import add, gt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -126,16 +127,14 @@ def _rows(
 ) -> tuple[CostRow, ...]:
     operators, starts = list(accumulate(columns[0])), list(accumulate(columns[2]))
     named, durations, busy, *work = columns[1], *columns[3:]
-    ends = [start + duration for start, duration in zip(starts, durations, strict=True)]
     smallest = min(map(min, (operators, starts, named, *columns[3:])))
-    if smallest < 0 or max(operators) >= limit or max(ends) > MAX_NS:
+    if smallest < 0 or max(operators) >= limit or max(map(add, starts, durations)) > MAX_NS:
         raise ValueError("a number of an operation is out of range")
-    if any(max(column) > MAX_WORK for column in work) or any(map(int.__gt__, busy, durations)):
+    if any(max(column) > MAX_WORK for column in work) or any(map(gt, busy, durations)):
         raise ValueError("a number of an operation is out of range")
-    engines = [kinds[number][0] for number in named]
-    opcodes = [kinds[number][1] for number in named]
-    sources = [kinds[number][2] for number in named]
-    return tuple(map(CostRow, operators, opcodes, engines, starts, durations, busy, *work, sources))
+    engines, opcodes, sources = (map([kind[at] for kind in kinds].__getitem__, named) for at in range(3))
+    rows = zip(operators, opcodes, engines, starts, durations, busy, *work, sources, strict=True)
+    return tuple(map(tuple.__new__, repeat(CostRow), rows))
 
 
 def _pack(column: Iterable[int]) -> bytes:
@@ -211,14 +210,31 @@ class GraphCost:
     def ops(self) -> tuple[OpCost, ...]:
         """The groups with names, shapes and source lines."""
         assert self.graph is not None
-        nodes, shapes, found = self.graph.nodes, {}, []
+        nodes, known = self.graph.nodes, dict[int, tuple[str, str, str, str]]()
+        found = []
         for operator, opcode, engine, start, duration, busy, count, flops, read, write, source in self.rows:
-            node = nodes[operator]
-            if operator not in shapes:
-                shapes[operator] = _shapes(node)
-            work = start, duration, flops, read, write
-            origin = source or node.source, busy, count, operator, node.layer
-            found.append(OpCost(node.op, opcode, engine, *work, shapes[operator], *origin))
+            if operator not in known:
+                node = nodes[operator]
+                known[operator] = node.op, _shapes(node), node.source, node.layer
+            name, shapes, origin, layer = known[operator]
+            found.append(
+                OpCost(
+                    name,
+                    opcode,
+                    engine,
+                    start,
+                    duration,
+                    flops,
+                    read,
+                    write,
+                    shapes,
+                    source or origin,
+                    busy,
+                    count,
+                    operator,
+                    layer,
+                )
+            )
         return tuple(found)
 
     @cached_property

@@ -130,6 +130,7 @@ class _Scheduler:
     def __init__(self, program: CoreProgram, machine: ModelledCore) -> None:
         self.program = program
         self.machine = machine
+        self.semaphore_ns = machine.costs.semaphore_ns
         self.groups: list[Scheduled] = []
         self.free: dict[Engine, float] = dict.fromkeys(Engine, 0.0)
         self.last: dict[Engine, int] = dict.fromkeys(Engine, _NOTHING)
@@ -227,33 +228,35 @@ class _Scheduler:
     def _ready(self, instruction: Instruction, busy: float) -> tuple[float, float, int]:
         """Return when the first piece may start, when the last may end, and which group decides."""
         start, end, after = 0.0, 0.0, _NOTHING
-        self.waits = []
-        groups, own_pieces = self.groups, instruction.pieces
-        semaphore, across = self.machine.costs.semaphore_ns, self.machine.costs.operator_pieces
+        waits = self.waits = []
+        groups, writer, readers, own_pieces = self.groups, self.writer, self.readers, instruction.pieces
         for buffer in instruction.reads:
-            number = self.writer.get(buffer, _NOTHING)
+            number = writer.get(buffer, _NOTHING)
             if number < 0:
                 continue
             made = groups[number]
-            pieces = min(own_pieces, made.instruction.pieces)
-            if made.operator != self.operator and made.engine is not Engine.DMA:
-                pieces = min(pieces, across)
-            delay = semaphore if made.engine is not instruction.engine else 0.0
-            first = made.start_ns + (made.end_ns - made.start_ns) / pieces + delay
-            final = made.end_ns + busy / pieces + delay
-            self.waits.append((number, first, final))
+            own, engine, operator, begun_ns, ended_ns, *_ = made
+            pieces = min(own_pieces, own.pieces)
+            if operator != self.operator and engine is not Engine.DMA:
+                pieces = min(pieces, self.machine.costs.operator_pieces)
+            delay = self.semaphore_ns if engine is not instruction.engine else 0.0
+            first = begun_ns + (ended_ns - begun_ns) / pieces + delay
+            final = ended_ns + busy / pieces + delay
+            waits.append((number, first, final))
             start = max(start, first)
             if final > end:
                 end, after = final, number
         for buffer in instruction.writes:
-            for number in (self.writer.get(buffer, _NOTHING), *self.readers.get(buffer, ())):
+            if buffer not in writer and buffer not in readers:
+                continue
+            for number in (writer.get(buffer, _NOTHING), *readers.get(buffer, ())):
                 if number >= 0 and groups[number].end_ns > start:
                     # Overwriting follows the reader piece by piece.
                     made = groups[number]
                     pieces = min(own_pieces, made.instruction.pieces)
                     first = made.start_ns + (made.end_ns - made.start_ns) / pieces
                     final = made.end_ns + busy / pieces
-                    self.waits.append((number, first, final))
+                    waits.append((number, first, final))
                     start = max(start, first)
                     if final > end:
                         end, after = final, number
@@ -401,7 +404,10 @@ class _Scheduler:
     ) -> float:
         """Add a group and return its end."""
         number = len(self.groups)
-        waits = [(earlier, max(0.0, min(start - first, end - final))) for earlier, first, final in self.waits]
+        waits = []
+        for earlier, first, final in self.waits:
+            margin = min(start - first, end - final)
+            waits.append((earlier, margin if margin > 0 else 0.0))
         queued = self.last[engine]
         if queued >= 0 and instruction.count:
             waits.append((queued, max(0.0, start - self.groups[queued].end_ns)))

@@ -22,6 +22,7 @@ from neurontools.nki.instructions.operands import (
     needs_generation,
     reads,
     refuse,
+    signature_of,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +55,53 @@ def nc_matmul(
 ) -> Record:
     """Compute `dst = stationary.T @ moving` in PSUM."""
     opcode = "nc_matmul"
+    core = running()
     double = perf_mode is matmul_perf_mode.double_row or perf_mode == "double_row"
+    options = (double, is_transpose, tile_position, tile_size)
+    signature = signature_of(opcode, (dst, stationary, moving), *options)
+    sizes = core.passed.get(signature)
+    if sizes is None:
+        sizes = core.passed[signature] = _check_product(opcode, dst, stationary, moving, *options)
+    pairs, rows, free_rows, free_columns = sizes
+    written = None
+    if is_transpose:
+        product, written = _transposed(stationary, moving)
+    else:
+        product = _factor(stationary, "stationary", pairs).T @ _factor(moving, "moving", pairs)
+    accumulate_product(opcode, dst, product, accumulate)
+    if written is not None:
+        dst.mark_written(written)
+    return core.issue(
+        opcode,
+        "tensor",
+        (stationary.access(), moving.access()),
+        (dst.access(),),
+        name,
+        columns=free_columns,
+        transposes=is_transpose,
+        onezero=is_stationary_onezero or is_moving_onezero,
+        double=double,
+        flops=2 * stationary.shape[0] * pairs * free_rows * free_columns,
+        rows=rows,
+        accumulate=accumulate,
+    )
+
+
+def _check_product(
+    opcode: str,
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    double: bool,
+    is_transpose: bool,
+    tile_position: Any,
+    tile_size: Any,
+) -> tuple[int, int, int, int]:
+    """Check the operands of a product.
+
+    Returns:
+        how many rows of an operand are in a partition, the rows of the engine, and the rows and columns of the product.
+    """
     check_tile(opcode, "dst", dst, (PSUM,))
     for operand, tile in (("stationary", stationary), ("moving", moving)):
         check_tile(opcode, operand, tile, (SBUF,))
@@ -76,36 +123,13 @@ def nc_matmul(
     if double and (stationary.ndim < 3 or stationary.shape[1] != 2 or moving.shape[1] != 2):
         refuse(opcode, "double_row needs operands of shape (partitions, 2, ...)", "", stationary, moving)
     _check_matmul_size(opcode, dst, free_rows, free_columns, columns, stationary, moving)
-    written = None
-    if is_transpose:
-        product, written = _transposed(stationary, moving)
-    else:
-        product = _factor(stationary, "stationary", pairs).T @ _factor(moving, "moving", pairs)
-    accumulate_product(opcode, dst, product, accumulate)
-    dst.mark_written(written)
-    return running().issue(
-        opcode,
-        "tensor",
-        reads(stationary, moving),
-        reads(dst),
-        name,
-        columns=free_columns,
-        transposes=is_transpose,
-        onezero=is_stationary_onezero or is_moving_onezero,
-        double=double,
-        flops=2 * contracted * pairs * free_rows * free_columns,
-        rows=rows,
-        accumulate=accumulate,
-    )
+    return pairs, rows, free_rows, free_columns
 
 
 def _check_matmul_types(
     opcode: str, dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, *, double: bool, is_transpose: bool
 ) -> None:
     generation = running().limits.generation
-    combination = (generation, dst.dtype, stationary.dtype, moving.dtype, double, is_transpose)
-    if combination in _allowed_types:
-        return
     types = {stationary.dtype, moving.dtype}
     for operand, tile in (("stationary", stationary), ("moving", moving)):
         if tile.dtype not in _MATMUL_TYPES and not (is_transpose and operand == "stationary"):
@@ -145,10 +169,6 @@ def _check_matmul_types(
             "",
             dst,
         )
-    _allowed_types.add(combination)
-
-
-_allowed_types: set[tuple[object, ...]] = set()  # combinations that have passed the check
 
 
 def _check_tiling(opcode: str, position: Any, size: Any) -> tuple[int, int]:

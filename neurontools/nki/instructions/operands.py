@@ -34,6 +34,16 @@ def refuse(opcode: str, reason: str, remedy: str = "", *tensors: Any) -> NoRetur
     )
 
 
+def signature_of(opcode: str, operands: tuple[Any, ...], *options: Any) -> tuple[Any, ...]:
+    """Return what the checks of an instruction depend on; it equals no other where an operand is no tensor."""
+    try:
+        signature = (opcode, *[tile.pattern for tile in operands], *options)
+        hash(signature)
+    except (AttributeError, TypeError):
+        return (object(),)
+    return signature
+
+
 def needs_generation(opcode: str, generation: int, feature: str = "") -> None:
     """Refuse what older NeuronCores lack."""
     limits = running().limits
@@ -108,12 +118,12 @@ def check_elementwise(opcode: str, dst: NkiTensor, **operands: Any) -> None:
 
 
 def check_placed(opcode: str, operand: str, tile: Any) -> None:
-    """Refuse an operand outside of the chip, or whose partitions are not accessible; once for each view."""
-    if type(tile) is NkiTensor and tile.is_checked:
+    """Refuse an operand outside of the chip, or whose partitions are not accessible; once for each pattern."""
+    if isinstance(tile, NkiTensor) and tile.pattern.is_placed:
         return
     check_tile(opcode, operand, tile)
     check_start(opcode, operand, tile)
-    tile.is_checked = True
+    tile.pattern.is_placed = True
 
 
 def check_not_both_psum(opcode: str, first: tuple[str, Any], second: tuple[str, Any]) -> None:

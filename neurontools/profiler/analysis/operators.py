@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import mul
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -146,23 +147,21 @@ def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal
     """Return the operators of each engine with the largest total time first, at most `limit` of them."""
     count, total = action_totals(trace)
     groups: dict[tuple[str, str, Track], list[int]] = {}
-    happened = np.flatnonzero(count)
-    numbers = (happened.tolist(), count[happened].tolist(), total[happened].tolist())
-    for number, calls, total_ns in zip(*numbers, strict=True):
+    for number in np.flatnonzero(count).tolist():
         found = trace.actions[number]
-        key = _operator(found), found.opcode, found.track
-        group = groups.get(key)
-        if group is None:
-            group = groups[key] = [0, 0, 0, 0]
-        group[0] += calls
-        group[1] += total_ns
-        group[2] += calls * found.flops
-        group[3] += calls * (found.read_bytes + found.write_bytes)
-    everything = int(total.sum()) or 1
-    operators = [
-        OperatorTotal(name, opcode, track.label, calls, total_ns, total_ns / everything, flops, moved)
-        for (name, opcode, track), (calls, total_ns, flops, moved) in groups.items()
-    ]
+        groups.setdefault((_operator(found), found.opcode, found.track), []).append(number)
+    columns, everything = trace.columns, int(total.sum()) or 1
+    operators = []
+    for (name, opcode, track), numbers in groups.items():
+        calls, total_ns = count[numbers].tolist(), int(total[numbers].sum())
+        flops, read, write = (
+            sum(map(mul, calls, column[numbers].tolist()))
+            for column in (columns.flops, columns.read_bytes, columns.write_bytes)
+        )
+        share = total_ns / everything
+        operators.append(
+            OperatorTotal(name, opcode, track.label, sum(calls), total_ns, share, flops, read + write)
+        )
     operators.sort(key=lambda operator: (-operator.total_ns, operator.name, operator.engine, operator.opcode))
     return tuple(operators[:limit])
 
@@ -278,7 +277,10 @@ def label_of(action: TraceAction, by: By) -> str:
 
 def _operator(action: TraceAction) -> str:
     # Torch's own tables add its steps up under this name, too.
-    return f"{STEP_NAME}*" if action.name.startswith(f"{STEP_NAME}#") else action.name
+    return f"{STEP_NAME}*" if action.name.startswith(_NUMBERED_STEP) else action.name
+
+
+_NUMBERED_STEP = f"{STEP_NAME}#"
 
 
 def _row_group(trace: Trace, by: By) -> Callable[[TraceRow], str] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -187,11 +188,13 @@ class _Tables:
             )
             for place, (operation, track) in enumerate(zip(program.operations, tracks, strict=True))
         ]
-        start = np.array([operation.start_ns for operation in program.operations], dtype=np.int64)
-        duration = np.array([operation.duration_ns for operation in program.operations], dtype=np.int64)
-        templates = {}
+        start, duration = (
+            np.fromiter(map(attrgetter(name), program.operations), np.int64, len(tracks))
+            for name in ("start_ns", "duration_ns")
+        )
+        track_of, templates = np.array(tracks), {}
         for track in sorted(set(tracks)):
-            own = np.flatnonzero(np.array(tracks) == track)
+            own = np.flatnonzero(track_of == track)
             own = own[np.argsort(start[own], kind="stable")]
             action = (own + base).astype(np.uint32)
             templates[track] = Template(start[own], duration[own], action, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -211,7 +212,7 @@ class Trace:
         """The numbers of the actions."""
         names = ("flops", "read_bytes", "write_bytes", "tiles", "busy_ns")
         return ActionColumns(
-            *(np.array([getattr(action, name) for action in self.actions], dtype=np.int64) for name in names)
+            *(np.fromiter(map(attrgetter(name), self.actions), np.int64, len(self.actions)) for name in names)
         )
 
     @cached_property
