@@ -142,7 +142,8 @@ def _decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
         return _trained_decoder(anchor, sizes)
 
     def build(layers: int) -> Graph:
-        decoder = Decoder(sizes, work["workers"], dtype, layers)
+        has_kernel = anchor.instance.startswith("trn2")
+        decoder = Decoder(sizes, work["workers"], dtype, layers, has_kernel=has_kernel)
         with torch.no_grad():
             if anchor.family == "decoder-token":
                 graph = record(decoder.token, work["batch"], work["context"])
@@ -172,7 +173,8 @@ def _trained_decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Executi
     counts: dict[int, int] = {}
 
     def build(layers: int) -> Graph:
-        decoder = Decoder(sizes, tensor, torch.bfloat16, layers, is_trained=True)
+        has_kernel = sizes.get("gated", True)  # Llama's examples have one, GPT's do not
+        decoder = Decoder(sizes, tensor, torch.bfloat16, layers, is_trained=True, has_kernel=has_kernel)
         graph = record(lambda: decoder.train(work["length"], has_words=True))
         counts[layers] = sum(weight.numel() for weight in decoder.parameters)
         return graph

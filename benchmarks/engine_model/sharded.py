@@ -49,6 +49,7 @@ class Decoder:
         layers: how many layers it has.
         is_trained: whether weights take gradients; activations between layers are then split over the workers by rows
             (sequence parallelism).
+        has_kernel: whether whole sequences attend by a kernel, without scores in HBM.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class Decoder:
         layers: int,
         *,
         is_trained: bool = False,
+        has_kernel: bool = False,
     ) -> None:
         self.workers, self.dtype = workers, dtype
-        self.layers, self.is_trained = layers, is_trained
+        self.layers, self.is_trained, self.has_kernel = layers, is_trained, has_kernel
         self.width = sizes["width"]
         self.depth = sizes.get("head_width") or self.width // sizes["heads"]
         self.heads = -(-sizes["heads"] // workers)
@@ -126,11 +128,17 @@ class Decoder:
     def attend_all(
         self, x: Tensor, batch: int, length: int, turn: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attend over a prompt without its scores in HBM."""
+        """Attend over a whole sequence; return keys and values too."""
         query, key, value = self.project(x, batch, length, turn)
         shared = self.heads // self.kv_heads
         keys, values = ((y.repeat_interleave(shared, 1) if shared > 1 else y) for y in (key, value))
-        mixed = _FLASH(query, keys, values, 0.0, True)[0]
+        if self.has_kernel:
+            mixed = _FLASH(query, keys, values, 0.0, True)[0]
+        else:
+            scores = query @ keys.transpose(-1, -2) / self.depth**0.5 + empty(
+                length, length, dtype=self.dtype
+            )
+            mixed = torch.softmax(scores.float(), -1).to(self.dtype) @ values
         return (
             self.leave(self.linear(mixed.transpose(1, 2).reshape(*x.shape[:-1], -1), self.width)),
             key,
