@@ -24,6 +24,7 @@ from benchmarks.engine_model.sharded import Decoder
 from benchmarks.engine_model.t5 import decode_t5, encode_t5
 from neurontools.compiler.engines.collective_cost import collective_ns
 from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.engines.modelled_core import engine_costs
 from neurontools.compiler.graph import Node, View
 from neurontools.compiler.work import item_bytes, products
 from neurontools.machine.instances.catalogue import instance_type
@@ -47,12 +48,12 @@ class Execution:
     Args:
         parts: graphs with their shares; a share below zero takes the difference of two graphs.
         times: how often it runs.
-        exchanged_ns: time of exchanges beside the graphs.
+        extra_ns: time beside the graphs: of exchanges, or of the host.
     """
 
     parts: tuple[tuple[Graph, float], ...]
     times: float = 1.0
-    exchanged_ns: float = 0.0
+    extra_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _modelled_ns(anchor: ModelAnchor, executions: Sequence[Execution]) -> float:
     device, lnc = instance_type(anchor.instance).device, anchor.workload.get("lnc")
     cast, total = anchor.workload.get("matmul_dtype"), 0.0
     for execution in executions:
-        spent = execution.exchanged_ns
+        spent = execution.extra_ns
         for graph, share in execution.parts:
             spent += share * estimate(graph, device, lnc=lnc, matmul_dtype=cast).total_ns
             if anchor.workload.get("transfers"):
@@ -151,7 +152,12 @@ def _decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
                 graph = record(decoder.prompt, work["batch"], _bucket(anchor))
         return with_weights(graph, work["weights"]) if work["weights"] == "int8" else graph
 
-    return [Execution(repeated(build, sizes["layers"]))]
+    return [Execution(repeated(build, sizes["layers"]), extra_ns=_host_ns(anchor))]
+
+
+def _host_ns(anchor: ModelAnchor) -> float:
+    """Return how long the host takes between two tokens."""
+    return engine_costs(instance_type(anchor.instance).device.core.name).host_token_ns
 
 
 def _bucket(anchor: ModelAnchor) -> int:
@@ -235,7 +241,7 @@ def _t5(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
 
     once = 1 / work["output"]
     return [
-        Execution(repeated(decoder, sizes["layers"])),
+        Execution(repeated(decoder, sizes["layers"]), extra_ns=_host_ns(anchor)),
         Execution(repeated(encoder, sizes["layers"]), once),
     ]
 

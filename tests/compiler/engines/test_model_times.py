@@ -52,7 +52,7 @@ def test_weights_in_int8_are_a_byte_each() -> None:
 
 
 def test_a_step_of_training_has_three_times_the_products_of_a_pass() -> None:
-    decoder = Decoder(SIZES, 2, torch.bfloat16, 1, is_trained=True)
+    decoder = Decoder(SIZES, 2, torch.bfloat16, 1, is_trained=True, has_kernel=True)
     graph = record(lambda: decoder.train(128, has_words=True))
     linear = 2 * 128 * (MATRICES + 512 * 4096) / 2
     found = sum(product.flops for node in graph.nodes if "mm" in node.op for product in products(node))
