@@ -36,12 +36,14 @@ def encoder(
     sentences: int = 2,
     pooler: bool = True,
     embedding_width: int = 0,
+    classes: int = 0,
+    word_scores: bool = False,
     batch: int,
     length: int,
     dtype: str = "float32",
     fused: bool = False,
 ) -> Graph:
-    """The inference of a BERT-style encoder, which returns its last hidden states.
+    """The inference of a BERT-style encoder, which returns its last hidden states or scores.
 
     Args:
         layers: number of layers.
@@ -53,6 +55,8 @@ def encoder(
         sentences: rows of the sentence embedding, 0 for none.
         pooler: whether the first position goes through a linear layer and tanh.
         embedding_width: of the embeddings if they differ (ALBERT, whose layers also share their weights).
+        classes: of sequences, whose scores are returned alone; 0 for none.
+        word_scores: whether the scores of all words at all positions are returned alone.
         batch: sequences.
         length: of a sequence.
         dtype: data type of weights and activations.
@@ -69,6 +73,11 @@ def encoder(
     outputs = [hidden]
     if pooler:
         outputs.append(activate(b, linear(b, select(hidden, 1, 0), width), "tanh"))
+    if classes:
+        outputs = [linear(b, outputs[1], classes)]
+    if word_scores:
+        changed = layer_norm(b, activate(b, linear(b, hidden, width), "gelu"))
+        outputs = [linear(b, changed, vocabulary, weight=b.parameters[0])]
     return b.finish(*outputs)
 
 

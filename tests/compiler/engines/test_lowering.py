@@ -4,15 +4,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from benchmarks.engine_model.builder import GraphBuilder, transpose
 from benchmarks.engine_model.layers import attention, layer_norm, linear
 from neurontools.compiler.engines.estimate import estimate
-from neurontools.compiler.engines.lowering.calls import PartitionLayout
+from neurontools.compiler.engines.lowering.calls import PartitionLayout, calls_of
 from neurontools.compiler.engines.lowering.context import Lowering
 from neurontools.compiler.engines.lowering.families import OperatorFamily, kind_of
-from neurontools.compiler.engines.lowering.lower import lower
-from neurontools.compiler.engines.lowering.matmul import choose_layout, tile_cycles
+from neurontools.compiler.engines.lowering.lower import lower, lower_elementwise
+from neurontools.compiler.engines.lowering.matmul import choose_layout, factor_row, lower_matmul, tile_cycles
+from neurontools.compiler.engines.lowering.reductions import lower_softmax
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.graph import Graph, Node
@@ -235,3 +237,67 @@ def test_the_fused_transformer_layer_does_what_its_parts_do() -> None:
     parts = estimate(graph, DEVICE, matmul_dtype="bf16")
     assert fused.matmul_flops == parts.matmul_flops
     assert fused.total_ns == pytest.approx(parts.total_ns, rel=0.3)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("heads", "rows"), [(1, 1), (2, 1), (8, 1), (16, 4), (3, 7), (64, 1)])
+def test_few_rows_of_many_products_are_charged_for_the_partitions_that_they_leave_once(
+    heads: int, rows: int, dtype: str
+) -> None:
+    keys, depth = 4096, 128
+    query, key = tensor(0, heads, rows, depth, dtype=dtype), tensor(1, heads, keys, depth, dtype=dtype)
+    mask = tensor(2, 1, 1, keys, dtype=dtype)
+    scores, scaled, masked, weights = (
+        tensor(number, heads, rows, keys, dtype=dtype) for number in range(3, 7)
+    )
+    low = Lowering(CORE, frozenset({0, 1, 2}), frozenset(), frozenset())
+    calls = calls_of(
+        graph_of(
+            Node("aten.bmm.default", (query, transpose(key)), (), (scores,)),
+            Node("aten.div.Scalar", (scores, 11.3), (), (scaled,)),
+            Node("aten.add.Tensor", (scaled, mask), (), (masked,)),
+            Node("aten._softmax.default", (masked, -1, False), (), (weights,)),
+            inputs=(0, 1, 2),
+        )
+    )
+    lowerings = (lower_matmul, lower_elementwise, lower_elementwise, lower_softmax)
+    for call, lower_one in zip(calls, lowerings, strict=True):
+        low.start(call)
+        lower_one(low, call)
+        # Each product has partitions of its own; two lie side by side.
+        expected = max(keys, heads * keys // 2)
+        assert low.elements_of(call, call.results[0], PartitionLayout.ROW) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_constant", "row"),
+    [
+        # 2480 bytes of a descriptor take as long as fewer: nine rows of 256 bytes share one, four of 512.
+        ((4096, 128), True, 9 * 256),
+        ((8, 4096, 128), False, 9 * 256),
+        ((8192, 256), True, 4 * 512),
+        ((4096, 64), False, 19 * 128),
+        # A partition has one row, two, or one and a half.
+        ((128, 128), True, 256),
+        ((256, 128), False, 512),
+        ((192, 128), True, 384),
+        ((64, 128), True, 256),
+        # Two rows would cost more than one each.
+        ((1024, 768), True, 1536),
+        ((1024, 4096), False, 8192),
+    ],
+)
+def test_short_rows_that_follow_each_other_share_a_descriptor(
+    shape: tuple[int, ...], is_constant: bool, row: int
+) -> None:
+    view = tensor(0, *shape, dtype="bfloat16")
+    low = Lowering(CORE, frozenset({0}), frozenset({0} if is_constant else ()), frozenset())
+    assert factor_row(low, view) == row
+    if not is_constant:
+        part = tensor(0, *shape[:-1], 2 * shape[-1], dtype="bfloat16")
+        half = structs.replace(part, shape=shape)  # the left half of each row
+        assert factor_row(low, half) == shape[-1] * 2
+        swapped = structs.replace(
+            view, shape=(*shape[:-2], shape[-1], shape[-2]), strides=(*view.strides[:-2], 1, shape[-1])
+        )
+        assert factor_row(low, swapped) == row

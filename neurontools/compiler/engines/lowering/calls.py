@@ -85,6 +85,16 @@ def stream_bytes(nbytes: int) -> int:
     return max(-(-nbytes // 128), min(nbytes, 4096), 1)
 
 
+def is_dense(view: View) -> bool:
+    """Return whether the rows of a tensor follow each other in memory, in whatever order of its dimensions."""
+    inner = 1
+    for stride, size in sorted(zip(view.strides, view.shape, strict=True)):
+        if size > 1 and stride != inner:
+            return False
+        inner *= size
+    return True
+
+
 def is_transposed(view: View) -> bool:
     """Return whether the last two dimensions are swapped in memory."""
     return len(view.shape) >= 2 and view.strides[-1] != 1 and view.strides[-2] == 1 and view.shape[-1] > 1

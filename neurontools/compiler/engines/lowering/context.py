@@ -127,7 +127,12 @@ class Lowering:
             case PartitionLayout.CHANNEL:
                 across = view.shape[1]
         used = -(-across // parts) * (total // across)
-        return used if layout is not PartitionLayout.ROW else round(used / self.fill.get(view.slot, 1.0))
+        fill = self.fill.get(view.slot, 1.0) if layout is PartitionLayout.ROW else 1.0
+        return self._spread(total, used, fill)
+
+    def _spread(self, total: int, elements: int, fill: float) -> int:
+        """Return the elements of the fullest partition, where whole rows leave `elements` there and a value uses a share."""
+        return max(elements, round(total / self.costs.partitions / fill))
 
     def fill_of(self, views: Sequence[View]) -> float:
         """Return the share of the partitions that the largest of some values use."""
@@ -137,7 +142,7 @@ class Lowering:
         """Return the elements of the fullest partition for a call that keeps the places of its operands."""
         elements = self.partition_elements(main, layout)
         if layout is PartitionLayout.ROW and main.slot not in self.fill:
-            return round(elements / self.fill_of(call.operands))
+            return self._spread(numel(main), elements, self.fill_of(call.operands))
         return elements
 
     def write_alike(self, call: LoweredCall, layout: PartitionLayout | None) -> None:

@@ -11,6 +11,7 @@ from neurontools.compiler.engines.lowering.calls import (
     LoweredCall,
     PartitionLayout,
     contraction_layout,
+    is_dense,
     matmul_operands,
     row_bytes,
 )
@@ -116,7 +117,7 @@ def _is_bound_by_tensor(low: Lowering, product: MatMul, left: View, right: View)
     computing_ns = cycles * low.machine.cycle_ns[Engine.TENSOR]
     share = low.costs.dma_transpose_share
     loading_ns = sum(
-        dma.transfer_ns(low.machine, low.stored_bytes(view), row_bytes(view)) for view in (left, right)
+        dma.transfer_ns(low.machine, low.stored_bytes(view), factor_row(low, view)) for view in (left, right)
     )
     return computing_ns * share > 2 * loading_ns
 
@@ -218,11 +219,20 @@ def factor_bytes(low: Lowering, view: View) -> int:
 
 
 def factor_row(low: Lowering, view: View) -> int:
-    """Return the bytes of a descriptor of a factor; a constant is stored with its contraction across the partitions."""
-    if view.slot not in low.constants or len(view.shape) < 2:
-        return row_bytes(view)
-    cast = low.machine.matmul_dtype and view.dtype == "float32"
-    return max(1, view.shape[-1] * (low.machine.cast_bytes if cast else item_bytes(view.dtype)))
+    """Return the bytes of a descriptor of a factor; a constant is stored with its contraction across the partitions.
+
+    The rows of a factor may lie in any order over the partitions, so a descriptor takes as many that follow each other
+    in memory as cost no more than one, up to the share of a partition.
+    """
+    is_constant = view.slot in low.constants and len(view.shape) >= 2
+    row = max(1, row_bytes(view))
+    if is_constant:
+        cast = low.machine.matmul_dtype and view.dtype == "float32"
+        row = max(1, view.shape[-1] * (low.machine.cast_bytes if cast else item_bytes(view.dtype)))
+    elif not is_dense(view):
+        return row
+    neighbours = int(low.costs.dma_smallest_bytes) // row
+    return max(row, min(factor_bytes(low, view) // low.costs.partitions, neighbours * row))
 
 
 def lower_convolution(low: Lowering, call: LoweredCall) -> None:
