@@ -48,7 +48,17 @@ PROFILE_STACKS = "NEURONTOOLS_PROFILE_STACKS"
 
 FOR_CHILDREN = frozenset(
     {
-        *(DEVICE, RUN, HOST_FILES, HOST_PYTHON, WORKERS_CORES, JOB_SECRET, CACHE_RUN, EXPLAIN, EXTRACTION_LOG),
+        *(
+            DEVICE,
+            RUN,
+            HOST_FILES,
+            HOST_PYTHON,
+            WORKERS_CORES,
+            JOB_SECRET,
+            CACHE_RUN,
+            EXPLAIN,
+            EXTRACTION_LOG,
+        ),
         *(PROFILE_SESSION, PROFILE_STACKS, PROFILE_STEPS),
     }
 )

@@ -76,7 +76,8 @@ def _redirect(path: Any) -> Any:
     text = _normal(path)
     is_only_ours = _ONLY_OURS.match(text)
     if not is_only_ours and not _FALLBACK.match(text):
-        return path
+        leads_out = text and _ONLY_OURS.match(os.fsdecode(path))  # such as .../neuron_device/../net
+        return text if leads_out and not isinstance(path, bytes) else path
     root = _mirror(text)
     changed = f"{root}{text}" if root and (is_only_ours or _exists(f"{root}{text}")) else ""
     return path if not changed else os.fsencode(changed) if isinstance(path, bytes) else changed

@@ -59,7 +59,8 @@ def ensure_preload() -> str:
     path = f"{paths.cache_home()}/{_FOLDER}/{__version__}-{changed_ns:x}.so"
     if not _SEPARATORS.isdisjoint(path):
         raise NeuronToolsError(
-            f"cannot preload {path}: its path has a space or a colon", "set XDG_CACHE_HOME to another directory"
+            f"cannot preload {path}: its path has a space or a colon",
+            "set XDG_CACHE_HOME to another directory",
         )
     if _is_ours(path):  # every neuron-run passes here: no import of the builder
         return path
@@ -77,7 +78,9 @@ def _check_compiler() -> None:
 
     names = os.environ.get("CXX", "").split()[:1] or ["g++", "clang++"]
     if not any(map(shutil.which, names)):
-        raise MissingDependencyError("no C++ compiler found", "install g++ (apt-get install g++, dnf install gcc-c++)")
+        raise MissingDependencyError(
+            "no C++ compiler found", "install g++ (apt-get install g++, dnf install gcc-c++)"
+        )
 
 
 def _is_ours(path: str) -> bool:

@@ -51,7 +51,7 @@ SHELL = {
     "cat /sys/devices/virtual/dmi/id/product_name": "inf2.24xlarge\n",
     "find /sys/class /dev -maxdepth 1 -name 'neuron*' | sort": "/dev/neuron0\n/dev/neuron1\n/sys/class/neuron_device\n",
     "find /sys/class/neuron_device -type l | wc -l": "2\n",
-    "cd /sys/class/neuron_device/neuron1 && cat core_count": "2\n",
+    "cd /sys/class/neuron_device/neuron1 && cat core_count && echo": "2\n",
     "cd /dev && ls -d neuron* && cat ../sys/class/neuron_device/neuron0/dev": "neuron0\nneuron1\n246:0\n",
     "cd / && cat sys/class/neuron_device/neuron0/dev": "246:0\n",
     "readlink /sys/class/neuron_device/neuron0": "../../devices/virtual/neuron_device/neuron0\n",
@@ -103,7 +103,7 @@ SEEN_BY_C = "1 246 1\n2 2\n0\n4 0\ninf2.24xlarge\n"
 @pytest.fixture
 def machine(home):
     """The name of a machine with six devices, of which we look at two."""
-    launch.start(StartOptions(machine="six", instance_type="inf2.24xlarge", devices="0,1"))
+    launch.start(StartOptions(machine="six", instance_type="inf2.24xlarge", visible_devices="0,1"))
     yield "six"
     launch.stop("six")
 
@@ -130,7 +130,8 @@ def compiled(home):
     def compile_program(source, *flags):
         (home / "look.c").write_text(source)
         subprocess.run(
-            ["g++", "-x", "c", "-O2", "-w", *flags, str(home / "look.c"), "-o", str(home / "look")], check=True
+            ["g++", "-x", "c", "-O2", "-w", *flags, str(home / "look.c"), "-o", str(home / "look")],
+            check=True,
         )
         return str(home / "look")
 
@@ -173,7 +174,9 @@ def test_a_program_in_c_sees_the_machine(run, compiled, flags, monkeypatch):
 @needs_compiler
 def test_a_static_program_sees_the_host(run, compiled):
     try:
-        program = compiled(C_PROGRAM.replace("stat(\"/dev", "return printf(\"host\\n\") < 0; stat(\"/dev"), "-static")
+        program = compiled(
+            C_PROGRAM.replace('stat("/dev', 'return printf("host\\n") < 0; stat("/dev'), "-static"
+        )
     except subprocess.CalledProcessError:
         pytest.skip("no static C library")
     assert run(program) == "host\n"
@@ -183,11 +186,11 @@ def test_a_static_program_sees_the_host(run, compiled):
 @pytest.mark.parametrize(
     "code",
     [
-        "import os; os.fork() or print(os.path.exists('/dev/neuron1')) or os._exit(0); os.wait()",
+        "import os; os.fork() or os._exit(os.path.exists('/dev/neuron1')); print(os.waitstatus_to_exitcode(os.wait()[1]) == 1)",
         "import subprocess as s; print(s.check_output(['stat', '-c', '%F', '/dev/neuron1'], text=True)[:5] == 'chara')",
         "import os; os.environ.clear(); print(os.path.exists('/dev/neuron1'))",
         "import threading as t, os; [a.start() or a.join() for a in [t.Thread(target=os.listdir, args=('/dev',))]]\n"
-        "print(os.fork() and os.waitpid(-1, 0)[1] == 0 or 'neuron1' in os.listdir('/dev'))",
+        "os.fork() or os._exit('neuron1' in os.listdir('/dev')); print(os.waitstatus_to_exitcode(os.wait()[1]) == 1)",
     ],
     ids=["fork", "child", "cleared environment", "fork after a thread"],
 )
@@ -210,7 +213,9 @@ def test_a_spawned_engine_sees_the_machine(run, home):
 
 @needs_compiler
 def test_a_child_with_a_scrubbed_environment_sees_the_host(run):
-    code = "import subprocess as s; print(s.run(['/bin/sh', '-c', 'test -e /dev/neuron1'], env={}).returncode)"
+    code = (
+        "import subprocess as s; print(s.run(['/bin/sh', '-c', 'test -e /dev/neuron1'], env={}).returncode)"
+    )
     assert run("python", "-c", code) == "1\n"
 
 
@@ -245,7 +250,7 @@ def test_the_first_look_starts_the_default_machine(tool, home, monkeypatch):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("compiler", [pytest.param(True, marks=needs_compiler), False])
-def test_counters_are_those_of_the_moment(run, torch_python, compiler, monkeypatch):
+def test_counters_are_those_of_the_moment(tool, machine, compiler, monkeypatch):
     if not compiler:
         no_compiler(monkeypatch)
     code = (
@@ -255,12 +260,16 @@ def test_counters_are_those_of_the_moment(run, torch_python, compiler, monkeypat
         "for turn in range(1, 4):\n    x = x + 1\n    torch_xla.sync()\n    assert count() == before + turn, count()\n"
         "print('current')"
     )
-    assert run(torch_python, "-c", code).splitlines()[-1] == "current"
+    done = tool("neuron-run", "--machine", machine, "--", "python", "-c", code)
+    assert done.stdout.splitlines()[-1:] == ["current"], done.stderr
 
 
 @needs_compiler
 def test_other_preloaded_libraries_stay_first(run, home, compiled, monkeypatch):
-    library = compiled('__attribute__((constructor)) static void f(void) { __builtin_puts("loaded"); }', "-shared", "-fPIC")
+    source = (
+        '#include <unistd.h>\n__attribute__((constructor)) static void f(void) { write(1, "loaded\\n", 7); }'
+    )
+    library = compiled(source, "-shared", "-fPIC")
     monkeypatch.setenv("LD_PRELOAD", library)
     values = host_files.variables(os.environ, sys.executable)
     assert values["LD_PRELOAD"].split(":")[0] == library

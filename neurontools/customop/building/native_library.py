@@ -86,7 +86,8 @@ def _compile(words: Sequence[str], name: str, path: str) -> None:
             return
     except subprocess.TimeoutExpired as error:
         raise CustomOpBuildError(
-            f"{words[0]} did not compile {name} in {_COMPILE_TIMEOUT_S:.0f} s", "try another compiler with CXX"
+            f"{words[0]} did not compile {name} in {_COMPILE_TIMEOUT_S:.0f} s",
+            "try another compiler with CXX",
         ) from error
     except OSError as error:
         raise unwritable(os.path.dirname(path), error) from error
