@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from neurontools.errors import NeuronToolsError
 
@@ -126,7 +126,7 @@ def _listing(function: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
 
 
 class _Entries:
-    """What `os.scandir` returns, with further entries."""
+    """The result of `os.scandir` with further entries."""
 
     def __init__(self, own: Any, more: list[Any]) -> None:
         self._own = own
@@ -139,7 +139,7 @@ class _Entries:
             yield entry
         yield from (entry for entry in more if entry.name not in seen)
 
-    def __enter__(self) -> _Entries:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,7 @@
 """Host files at their real paths, in the programs that neuron-run starts: the library `host_files.c` is preloaded.
 
-Without a compiler, Python's own calls alone see them (`host_calls`). `python -m` starts the machine: the library runs
-that where nobody listens.
+Without a compiler, Python's own calls alone see them (`host_calls`). `python -m neurontools.compat.host_files` starts the
+machine: the library runs it if no neurond listens.
 """
 
 from __future__ import annotations

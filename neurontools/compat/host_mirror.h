@@ -93,7 +93,7 @@ static bool connect_to_machine(int connection) {
     return size > 0 && connect_to(connection, pointed);
 }
 
-/* Ask neurond for the mirror with the files of a device: 1 for an answer, 0 for none, -1 where nobody listens. */
+/* Ask neurond for the mirror with the files of a device: 1 for an answer, 0 for none, -1 if no neurond listens. */
 static int ask(int device) {
     int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connection < 0) return 0;

@@ -27,7 +27,11 @@ _PROGRAM_NAMES = (
 
 
 def render(
-    snapshot: Snapshot, argv: list[str], emulate: str, *, asker: object = None
+    snapshot: Snapshot,
+    argv: list[str],
+    emulate: str,
+    *,
+    asker: object = None,  # noqa: ARG001  any program may look
 ) -> tuple[int, bytes, bytes]:
     """Bring the mirror up to date and return its directory, as a tool's exit code, output and errors.
 
@@ -35,7 +39,7 @@ def render(
         snapshot: the machine.
         argv: the number of a device whose files are needed, -1 for none; a large machine has twenty thousand.
         emulate: the release whose driver is shown, "" for the default one.
-        asker: the program, any of which may look.
+        asker: the program that looks.
 
     Raises:
         NeuronToolsError: the mirror cannot be written.

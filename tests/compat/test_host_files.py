@@ -189,8 +189,10 @@ def test_a_static_program_sees_the_host(run, compiled):
         "import os; os.fork() or os._exit(os.path.exists('/dev/neuron1')); print(os.waitstatus_to_exitcode(os.wait()[1]) == 1)",
         "import subprocess as s; print(s.check_output(['stat', '-c', '%F', '/dev/neuron1'], text=True)[:5] == 'chara')",
         "import os; os.environ.clear(); print(os.path.exists('/dev/neuron1'))",
-        "import threading as t, os; [a.start() or a.join() for a in [t.Thread(target=os.listdir, args=('/dev',))]]\n"
-        "os.fork() or os._exit('neuron1' in os.listdir('/dev')); print(os.waitstatus_to_exitcode(os.wait()[1]) == 1)",
+        (
+            "import threading as t, os; a = t.Thread(target=os.listdir, args=('/dev',)); a.start(); a.join()\n"
+            "os.fork() or os._exit('neuron1' in os.listdir('/dev')); print(os.waitstatus_to_exitcode(os.wait()[1]) == 1)"
+        ),
     ],
     ids=["fork", "child", "cleared environment", "fork after a thread"],
 )

@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from neurontools.errors import NeuronToolsError
-from neurontools.sysfs.mirror import MARK, MirrorLostError
 from neurontools.sysfs.aggregates import CounterBaseline, _path, _save
+from neurontools.sysfs.mirror import MARK, MirrorLostError
 from neurontools.sysfs.tree import CLASS, DEVICES, TreeFile
 from tests.sysfs.machines import STARTED_S, busy, job, machine, tree_of
 

@@ -1,7 +1,7 @@
 """Our own small native libraries, compiled at the first use and kept in the cache directory.
 
-A library ends with the SHA-256 of what is before it: one that a full disk or a power failure has truncated would end the
-process that loads it, so it is compiled again.
+A library ends with the SHA-256 of the bytes before it. A truncated library, after a full disk or a power failure, would
+end the process that loads it, so it is compiled again.
 """
 
 from __future__ import annotations
