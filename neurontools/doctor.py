@@ -49,6 +49,7 @@ def examine() -> tuple[Check, ...]:
         _extra("s3fs", "s3fs", "s3", "compile caches in S3 buckets"),
         _compiler(),
         _device_guard(),
+        _host_files(),
         _terminal(),
         _extra("completion", "shtab", "completion", "neurontools completion", "shtab "),
         _settings(),
@@ -118,6 +119,22 @@ def _device_guard() -> Check:
             "device guard", ok=False, detail=error.message, needed_for=needed_for, remedy=error.remedy
         )
     return Check("device guard", ok=True, detail=path)
+
+
+def _host_files() -> Check:
+    from neurontools.compat.host_files import ensure_preload
+
+    try:
+        path = ensure_preload()
+    except NeuronToolsError as error:
+        return Check(
+            "host files",
+            ok=False,
+            detail=f"Python's own calls under neuron-run ({error.message})",
+            needed_for="/dev/neuron0, /proc/devices and /sys in other programs",
+            remedy=error.remedy,
+        )
+    return Check("host files", ok=True, detail=f"{path}; not in static, setuid and musl programs")
 
 
 def _terminal() -> Check:

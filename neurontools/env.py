@@ -28,6 +28,8 @@ CUSTOMOP_ANY_INSTANCE = "NEURONTOOLS_CUSTOMOP_ANY_INSTANCE"
 NATIVE_ANY_INSTANCE = "NEURONTOOLS_NATIVE_ANY_INSTANCE"
 DEVICE = "NEURONTOOLS_DEVICE"
 RUN = "NEURONTOOLS_RUN"
+HOST_FILES = "NEURONTOOLS_HOST_FILES"
+HOST_PYTHON = "NEURONTOOLS_HOST_PYTHON"
 JOB_SECRET = "NEURONTOOLS_JOB_SECRET"  # noqa: S105  a name
 WORKERS_CORES = "NEURONTOOLS_WORKERS_CORES"
 SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
@@ -46,7 +48,17 @@ PROFILE_STACKS = "NEURONTOOLS_PROFILE_STACKS"
 
 FOR_CHILDREN = frozenset(
     {
-        *(DEVICE, RUN, WORKERS_CORES, JOB_SECRET, CACHE_RUN, EXPLAIN, EXTRACTION_LOG),
+        *(
+            DEVICE,
+            RUN,
+            HOST_FILES,
+            HOST_PYTHON,
+            WORKERS_CORES,
+            JOB_SECRET,
+            CACHE_RUN,
+            EXPLAIN,
+            EXTRACTION_LOG,
+        ),
         *(PROFILE_SESSION, PROFILE_STACKS, PROFILE_STEPS),
     }
 )
@@ -115,6 +127,8 @@ DOCUMENTED = (
         "1 applies the policy of the compile cache at the end of a run, at most once an hour",
     ),
     (RUN, "", "set by neuron-run in the programs it starts"),
+    (HOST_FILES, "", "set by neuron-run: the directory of the machine whose host files programs see"),
+    (HOST_PYTHON, "", "set by neuron-run: the Python that starts the machine when a program looks at them"),
     (
         JOB_SECRET,
         "",

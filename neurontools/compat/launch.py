@@ -8,6 +8,7 @@ import sys
 import time
 
 from neurontools import env
+from neurontools.compat import host_files
 from neurontools.errors import NeuronToolsError
 
 TYPE_CHECKING = False
@@ -87,6 +88,7 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
     site = os.path.join(os.path.dirname(__file__), "site")
     values = dict(base)
     values[env.RUN] = "1"
+    values.update(host_files.variables(base, sys.executable))
     values["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), base.get("PATH", os.defpath)])
     values["PYTHONPATH"] = os.pathsep.join([site, *filter(None, [base.get("PYTHONPATH")])])
     if options.machine:

@@ -117,6 +117,10 @@ class MachineDirectory:
         """Remove the files of a running daemon."""
         for path in (self.socket, self.record, f"{self.path}/socket"):
             remove_quietly(path)
+        if os.path.exists(f"{self.path}/host"):  # the mirror of host files
+            import shutil
+
+            shutil.rmtree(f"{self.path}/host", ignore_errors=True)
 
     def delete(self) -> None:
         """Remove everything of this machine."""

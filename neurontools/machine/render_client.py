@@ -21,7 +21,7 @@ _BUSY_WAIT_S = 0.005
 _ROOT = 0
 
 
-def request(words: list[str], machine: str | None = None) -> Reply | None:
+def request(words: list[str], machine: str | None = None, *, tool: str = "neuron-ls") -> Reply | None:
     """Ask the daemon of a machine (None: NEURONTOOLS_MACHINE) to render.
 
     Returns:
@@ -40,7 +40,7 @@ def request(words: list[str], machine: str | None = None) -> Reply | None:
             return None
         _check_owner(connection, path)
         release = " ".join(env.emulate().split())
-        line = "\0".join(["neuron-ls", release, *words])
+        line = "\0".join([tool, release, *words])
         try:
             connection.sendall(b"RENDER " + os.fsencode(line) + b"\n")
         except BrokenPipeError:

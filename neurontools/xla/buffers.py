@@ -22,7 +22,7 @@ from neurontools.xla.accelerator import LostValueError
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_guard import storage_sizer
 from neurontools.xla.device_name import XLA, device_name
-from neurontools.xla.geometry import META, geometry_of, layout_geometry
+from neurontools.xla.geometry import META, geometry_of, is_dense, layout_geometry
 from neurontools.xla.stores import TensorStore
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def view(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     try:
         return redispatch(META, tensor, size)
     except RuntimeError as error:
-        if device_name() != XLA or tensor.is_contiguous() or is_of_handler(error):
+        if device_name() != XLA or is_dense(tensor) or is_of_handler(error):
             raise
         return redispatch(META, _copy(tensor), size)
 

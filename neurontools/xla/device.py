@@ -18,6 +18,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import is_registered, register_guard
 from neurontools.xla.device_name import NEURON, XLA, device_name
+from neurontools.xla.geometry import is_dense
 from neurontools.xla.operators import find_overload
 from neurontools.xla.rng import Generator
 
@@ -120,8 +121,16 @@ def install(module: ModuleType) -> None:
     keep_lowered_leaves()
     if device_name() == XLA:
         torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == XLA)
+        torch.Tensor.is_contiguous = _is_contiguous
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
     torch.autograd.set_multithreading_enabled(False)
+
+
+def _is_contiguous(
+    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> bool:
+    # As in torch_xla, whose tensors have no strides: `view` never fails there.
+    return tensor.device.type == XLA or is_dense(tensor, memory_format=memory_format)
 
 
 def _restore(storage: Any, location: str) -> Any:

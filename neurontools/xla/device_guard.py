@@ -3,25 +3,20 @@
 Torch calls the guard of a device in functions that must not throw, also while an exception leaves a backward pass. A
 guard in Python cannot be called then, and the process ends with SIGABRT. The kernels of views are in the same library
 because a view in Python takes longer than recording an operator.
-
-The library ends with the SHA-256 of what is before it: a library that a full disk or a power failure has truncated would
-end the process when it is loaded, so it is compiled again.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import os
 import shutil
-import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from neurontools import paths
-from neurontools.base.files import READ_SAFELY, owned_directory, write_atomic
+from neurontools.base.files import owned_directory
+from neurontools.customop.building.native_library import ensure_library
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.xla import recorder_lock
 
@@ -38,7 +33,6 @@ GUARD_REMEDY = "install g++ or clang++; 'neurontools doctor' checks the guard"
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _HEADERS = tuple(map(_SOURCE.with_name, ("device_views.h", "pinned_memory.h", "worker_sums.h")))
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
-_COMPILE_TIMEOUT_S = 120.0
 _VIEWS = ("as_strided", "view", "_reshape_alias", "t", "transpose.int")
 _DONE, _FAILED = 1, 2
 _SYNC, _READ_MEMORY, _RESET_PEAK, _CHECK = range(4)
@@ -51,7 +45,6 @@ _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_char),
     ctypes.c_size_t,
 )
-_log = logging.getLogger("neurontools.xla")
 _registered: list[
     tuple[ctypes.CDLL, object]
 ] = []  # never freed: torch keeps the guard until the process ends
@@ -168,36 +161,15 @@ def ensure_guard(torch_directory: str) -> str:
     Raises:
         NeuronToolsError: there is no compiler, or the guard does not compile, or the directory cannot be written.
     """
+    libraries = (f"{torch_directory}/lib/{name}.so" for name in ("libc10", "libtorch_cpu"))
+
+    def command(compiler: Compiler) -> list[str]:
+        if compiler.is_zig:
+            raise MissingDependencyError("zig has another C++ library than torch", "install g++ or clang++")
+        return [*_FLAGS, str(_SOURCE), "-isystem", f"{torch_directory}/include", *libraries]
+
     path = f"{paths.cache_home()}/device-guard/{_key(torch_directory)}.so"
-    if _is_intact(path):
-        return path
-    from neurontools.customop.building.toolchain import build_lock, find_compiler
-
-    compiler = find_compiler()
-    if compiler.is_zig:
-        raise MissingDependencyError("zig has another C++ library than torch", "install g++ or clang++")
-    with build_lock(
-        Path(path), lambda: _log.info("waiting for another process that compiles the device guard")
-    ):
-        if not _is_intact(path):
-            start_s = time.monotonic()
-            _compile(compiler, torch_directory, path)
-            _log.info("compiled the device guard in %.1f s: %s", time.monotonic() - start_s, path)
-    return path
-
-
-def _is_intact(path: str) -> bool:
-    """Return whether a library is complete, and only this user can have written it."""
-    try:
-        with open(os.open(path, READ_SAFELY), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-                return False
-            data = file.read()
-    except OSError:
-        return False
-    size = hashlib.sha256().digest_size
-    return hashlib.sha256(data[:-size]).digest() == data[-size:]
+    return ensure_library(path, "the device guard", command)
 
 
 def _key(torch_directory: str) -> str:
@@ -211,38 +183,6 @@ def _key(torch_directory: str) -> str:
         status = os.stat(program)
         digest.update(f"{program} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()[:20]
-
-
-def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
-    import subprocess
-    from tempfile import TemporaryDirectory
-
-    from neurontools.customop.building.toolchain import first_error, run_program, unwritable
-
-    libraries = (f"{torch_directory}/lib/{name}.so" for name in ("libc10", "libtorch_cpu"))
-    torch_files = ("-isystem", f"{torch_directory}/include", *libraries)
-    try:
-        paths.make_private(os.path.dirname(path))
-        with TemporaryDirectory() as directory:
-            library = Path(directory, "device_guard.so")
-            command = (*compiler.command, *_FLAGS, str(_SOURCE), *torch_files, "-o", str(library))
-            done = run_program(command, timeout_s=_COMPILE_TIMEOUT_S)
-            data = library.read_bytes() if done.returncode == 0 and library.is_file() else b""
-        if data:
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-            write_atomic(path, data + hashlib.sha256(data).digest(), mode=0o600)
-            return
-    except subprocess.TimeoutExpired as error:
-        raise DeviceGuardError(
-            f"{compiler.command[0]} did not compile the device guard in {_COMPILE_TIMEOUT_S:.0f} s"
-        ) from error
-    except OSError as error:
-        raise unwritable(os.path.dirname(path), error) from error
-    raise DeviceGuardError(
-        f"{compiler.command[0]} cannot compile the device guard: {first_error(done)}",
-        "try another compiler with CXX",
-    )
 
 
 def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, int, Any, Any, Any, int], None]:

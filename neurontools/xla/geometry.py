@@ -10,6 +10,9 @@ import torch
 META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
 
+is_dense = torch._C.TensorBase.is_contiguous
+"""Whether the memory of a tensor is contiguous, whatever programs see of that."""
+
 _layout_ids: dict[tuple[int, Geometry], int] = {}
 _layouts: list[tuple[int, Geometry]] = []
 

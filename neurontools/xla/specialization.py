@@ -23,7 +23,7 @@ from neurontools.xla.buffers import NEVER, DeviceBuffer, attach
 from neurontools.xla.debugging import metrics
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
-from neurontools.xla.geometry import Geometry, intern_layout, layout_bytes, layout_geometry
+from neurontools.xla.geometry import Geometry, intern_layout, is_dense, layout_bytes, layout_geometry
 from neurontools.xla.host_events import observed_cut
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ArgumentGuards:
         self._partial = [
             position
             for position, (arg, buffer) in enumerate(zip(args, buffers, strict=True))
-            if arg.numel() * arg.itemsize != buffer.nbytes or not arg.is_contiguous()
+            if arg.numel() * arg.itemsize != buffer.nbytes or not is_dense(arg)
         ]
         self._offsets = [args[position].storage_offset() for position in self._partial]
         self._layout_ids = [buffer.layout_id for buffer in buffers]

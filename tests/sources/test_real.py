@@ -19,7 +19,7 @@ from neurontools.machine.snapshot import Snapshot, busy_share
 from neurontools.sources import open_source
 from neurontools.sources.real import NoDriverError, find_monitor
 from neurontools.sources.retrying import RetryingSource, SourceProblem
-from neurontools.sources.sysfs_export import SysfsMirror
+from neurontools.sysfs.mirror import SysfsMirror
 from tests.sources.lines import INSTANCE, MEMORY_INFO, TRN2, line, runtime
 from tests.sysfs.machines import busy, machine, tree_of
 

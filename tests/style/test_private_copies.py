@@ -70,7 +70,7 @@ ALLOWED = {
         "neurontools/customop/building/freshness.py",
     ): "moves the object file that the compiler wrote",
     ("os.replace", "neurontools/links.py"): "replaces symbolic links",
-    ("os.replace", "neurontools/sources/sysfs_export.py"): "writes thousands of files, without a sync",
+    ("os.replace", "neurontools/sysfs/mirror.py"): "writes thousands of files, without a sync",
     ("table of units", "neurontools/collectives/fabric.py"): "bytes a second",
     ("table of units", "neurontools/machine/instances/schema.py"): "bytes a second",
     ("table of units", "neurontools/monitor/config.py"): "Go's grammar, which neuron-monitor has",

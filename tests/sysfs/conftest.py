@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.sources.sysfs_export import SysfsMirror
+from neurontools.sysfs.mirror import SysfsMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

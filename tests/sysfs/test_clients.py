@@ -8,7 +8,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from neurontools.sources.sysfs_export import SysfsMirror
+from neurontools.sysfs.mirror import SysfsMirror
 from tests.sysfs.machines import busy, job, machine
 
 CLASS = "sys/class/neuron_device"

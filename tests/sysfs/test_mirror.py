@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from neurontools.errors import NeuronToolsError
-from neurontools.sources.sysfs_export import MARK, MirrorLostError
 from neurontools.sysfs.aggregates import CounterBaseline, _path, _save
+from neurontools.sysfs.mirror import MARK, MirrorLostError
 from neurontools.sysfs.tree import CLASS, DEVICES, TreeFile
 from tests.sysfs.machines import STARTED_S, busy, job, machine, tree_of
 
@@ -247,7 +247,7 @@ UNPRIVILEGED = """
 import os, sys
 sys.path.append(sys.argv[2])  # last: the installed package is what is tested
 from neurontools.sysfs.layout import driver_release
-from neurontools.sources.sysfs_export import SysfsMirror
+from neurontools.sysfs.mirror import SysfsMirror
 from tests.sysfs.machines import STARTED_S, busy
 old = driver_release("2.28")
 first, second = busy("trn1.2xlarge"), busy("inf2.xlarge")
@@ -281,7 +281,7 @@ def test_a_full_disk_is_one_clear_error(root, mirrored, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("neurontools.sources.sysfs_export._write_file", full)
+    monkeypatch.setattr("neurontools.sysfs.mirror._write_file", full)
     with pytest.raises(NeuronToolsError, match=r"cannot write the mirror .*: No space left on device"):
         mirror.update(busy("trn1.2xlarge"))
     monkeypatch.undo()

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from neurontools.errors import NeuronToolsError
-from neurontools.sources.sysfs_export import MARK, MirrorLostError
+from neurontools.sysfs.mirror import MARK, MirrorLostError
 from tests.sysfs.machines import machine
 
 

@@ -19,6 +19,8 @@ import pytest
 import torch
 from torch import nn
 
+from neurontools.customop.building.native_library import is_intact
+from neurontools.customop.errors import CustomOpBuildError
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.xla import api, buffers, device, device_guard, recorder_lock
 from neurontools.xla.accelerator import DeviceError
@@ -290,7 +292,7 @@ def test_the_guard_is_compiled_once(home: Path, monkeypatch: pytest.MonkeyPatch,
 def test_a_compiler_that_fails_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_compiler(home, monkeypatch, "echo 'x.cpp:1: error: no such header' >&2; exit 1")
     with pytest.raises(
-        DeviceGuardError, match=r"cannot compile the device guard: x\.cpp:1: error: no such header"
+        CustomOpBuildError, match=r"cannot compile the device guard: x\.cpp:1: error: no such header"
     ):
         ensure_guard(TORCH)
     assert list((home / "cache" / "neurontools" / "device-guard").iterdir()) == []
@@ -373,7 +375,7 @@ def test_a_library_of_another_user_is_compiled_again(home: Path, monkeypatch: py
     library = ensure_guard(TORCH)
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert not device_guard._is_intact(library)
+    assert not is_intact(library)
     monkeypatch.undo()
     assert compiles.read_text() == "\n"
 
@@ -381,7 +383,7 @@ def test_a_library_of_another_user_is_compiled_again(home: Path, monkeypatch: py
 def test_a_compiler_that_writes_nothing_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for program in ("true", fake_compiler(home, monkeypatch, "exit 0").with_name("compiler")):
         monkeypatch.setenv("CXX", str(program))
-        with pytest.raises(DeviceGuardError) as caught:
+        with pytest.raises(CustomOpBuildError) as caught:
             ensure_guard(TORCH)
         expected = "cannot compile the device guard: it ended without an error and wrote no file"
         assert caught.value.message.endswith(f"{program} {expected}")

@@ -59,6 +59,20 @@ def test_gradients_of_such_a_view():
     torch.testing.assert_close(weight.grad.cpu(), 2 * BASE.sum((0, 1)).expand(5, 4))
 
 
+def test_tensors_are_contiguous_without_strides():
+    for tensor in (
+        BASE.to("xla").transpose(0, 1),
+        BASE.to("xla")[:, 1],
+        torch.nn.Parameter(BASE.to("xla").mT),
+    ):
+        assert tensor.is_contiguous()
+        assert tensor.is_contiguous(memory_format=torch.contiguous_format)
+    assert torch.equal(
+        BASE.to("xla").transpose(0, 1).contiguous().view(-1).cpu(), BASE.transpose(0, 1).reshape(-1)
+    )
+    assert (BASE.is_contiguous(), BASE.transpose(0, 1).is_contiguous()) == (True, False)
+
+
 def test_a_shape_of_another_size_is_refused():
     with pytest.raises(RuntimeError, match="invalid for input of size 24"):
         BASE.to("xla").transpose(0, 1).view(5)

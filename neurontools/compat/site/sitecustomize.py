@@ -4,6 +4,7 @@ The finder goes to the end of `sys.meta_path`, so an installed torch_xla, torch_
 too. The next `sitecustomize` on the path, which this file hides, is run afterwards.
 """
 
+import os
 import sys
 from importlib.machinery import PathFinder
 from os.path import dirname, join
@@ -98,5 +99,18 @@ def run_hidden_sitecustomize() -> None:
     spec.loader.exec_module(hidden)
 
 
+def show_host_files() -> None:
+    """Show the machine's host files to Python's own calls, where no library shows them to the whole process."""
+    if "NEURONTOOLS_HOST_FILES" not in os.environ or "/host-files/" in os.environ.get("LD_PRELOAD", ""):
+        return
+    from contextlib import suppress
+
+    with suppress(ImportError):  # a Python without neurontools
+        from neurontools.compat.host_calls import install
+
+        install()
+
+
 sys.meta_path.append(ShimFinder)
+show_host_files()
 run_hidden_sitecustomize()

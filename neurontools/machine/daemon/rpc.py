@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neurond")
 
-_RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
+_RENDERERS = {"neuron-ls": "neurontools.machine.listing.text", "host-files": "neurontools.sysfs.host_files"}
 _SHOWN_LENGTH = 40
 
 # Modules are imported on first use; an upgrade may have moved them by then.

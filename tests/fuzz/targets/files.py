@@ -117,7 +117,7 @@ def _mirrors() -> list[bytes]:
 
 
 def _check_mirror(data: bytes) -> None:
-    from neurontools.sources.sysfs_export import SysfsMirror
+    from neurontools.sysfs.mirror import SysfsMirror
 
     mark = Path("mirror/.neurontools-sysfs").absolute()
     shutil.rmtree(mark.parent, ignore_errors=True)

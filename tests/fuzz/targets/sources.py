@@ -219,7 +219,7 @@ _HOST = Path("host").absolute()
 @cache
 def _driver_files() -> dict[str, str]:
     """Export a machine with two jobs; return the files of its driver that the source `real` reads, of one device."""
-    from neurontools.sources.sysfs_export import SysfsMirror
+    from neurontools.sysfs.mirror import SysfsMirror
     from tests.sysfs.machines import job, machine
 
     with SysfsMirror(str(_HOST), "fuzz") as mirror:
