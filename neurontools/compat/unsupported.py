@@ -294,6 +294,18 @@ class StandIn(str):  # noqa: SLOT000 # attributes of their own
     def _name(self) -> str:
         return str.__str__(self)
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is the same name; libraries compare a text with the last part, such as `HI_LO`."""
+        name = self._name
+        if isinstance(other, StandIn):
+            return name == other._name
+        return other in (name, name.rpartition(".")[2])
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
     def __repr__(self) -> str:
         return f"<{self._name}, import only>"
 

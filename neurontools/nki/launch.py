@@ -124,7 +124,7 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
         )
     if fn is None:
         return functools.partial(jit, **options)
-    if isinstance(fn, Kernel):
+    if isinstance(fn, Kernel | str):  # a text stands for a kernel that can only be imported
         return fn
     need_function(fn)
     return numbered(Kernel(fn, options=options))
