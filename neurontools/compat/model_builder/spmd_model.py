@@ -31,7 +31,7 @@ class SpmdModel:
         self.metaneff = metaneff
         self.ranks = ranks
         self.world = world
-        self.is_mock = False
+        self.mock = torch.zeros(1)  # a tensor, as Python gets copies of the object
 
     def initialize(self, states: list[dict[str, Tensor]], weights: list[dict[str, Tensor]], start_rank: int):
         torch.ops.neuron.spmd_initialize(
@@ -39,15 +39,15 @@ class SpmdModel:
         )
 
     def is_initialized(self) -> bool:
-        if self.is_mock:
+        if bool(self.mock):
             return True
         return bool(torch.ops.neuron.spmd_is_initialized(self.neff))
 
     def set_mock_initialized(self, mock: bool):
-        self.is_mock = mock
+        self.mock.fill_(mock)
 
     def forward(self, inputs: list[Tensor]) -> list[Tensor]:
-        if self.is_mock:
+        if bool(self.mock):
             return torch.ops.neuron.spmd_examples(self.metaneff)
         return torch.ops.neuron.spmd_forward(self.neff, inputs)
 
