@@ -212,9 +212,6 @@ def test_names_that_can_only_be_imported_are_values(xla):
         for made in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
             assert (made, type(made), hash(made)) == (value, type(value), hash(value))
     assert member == ActFnType.SiLU != ActFnType.GELU
-    assert isinstance(member, str)
-    assert (member == "SiLU", member != "SiLU", member == "GELU", member == [1]) == (True, False, False, False)
-    assert nki.jit(member) == member
     assert json.loads(json.dumps({"act": member}))["act"].endswith("ActFnType.SiLU")
     with pytest.raises(NotImplementedError, match="is not simulated"):
         copy.deepcopy(member)(3)

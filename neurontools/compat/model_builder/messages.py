@@ -75,8 +75,8 @@ class Message:
         """Take the contents of another message."""
         self._load(other._stored())
 
-    def __str__(self) -> str:
-        return "".join(f"{name}: {getattr(self, name)}\n" for name in self.schema)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._stored()})"  # libraries hash the text of a module
 
     def _stored(self) -> dict[str, Any]:
         return {name: _store(getattr(self, name)) for name in self.schema}

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 _SCHEMAS = (
     "_parallel_load(Dict(str, Tensor)[] checkpoint) -> Dict(str, Tensor)[]",
-    "spmd_initialize(Tensor(a!) neff, Tensor metaneff, int ranks, int world, Dict(str, Tensor)[] states, "
-    "Dict(str, Tensor)[] weights, int start_rank) -> ()",
+    (
+        "spmd_initialize(Tensor(a!) neff, Tensor metaneff, int ranks, int world, Dict(str, Tensor)[] states, "
+        "Dict(str, Tensor)[] weights, int start_rank) -> ()"
+    ),
     "spmd_is_initialized(Tensor neff) -> bool",
     "spmd_examples(Tensor metaneff) -> Tensor[]",
     "spmd_forward(Tensor(a!) neff, Tensor[] inputs) -> Tensor[]",

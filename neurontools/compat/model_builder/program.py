@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from neurontools.compat.model_builder.messages import MetaNeff
+from neurontools.compat.model_builder.messages import MetaNeff, MetaTensor, torch_dtype
 from neurontools.compat.traced_model import Signature, TracedModelError
 from neurontools.xla import api
 from neurontools.xla.device_name import device_name
@@ -16,6 +14,8 @@ from neurontools.xla.neff_executable import NeffExecutable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import torch
 
     Tensors = Mapping[str, torch.Tensor]
 
@@ -54,6 +54,11 @@ class SpmdProgram:
         if len(unnamed) != len(constants):
             raise TracedModelError("the model's constants do not fit its border", "compile it again")
         self._constants = dict(zip(unnamed, constants, strict=True))
+        named = [tensor for tensor in border.input_tensors if tensor.type >= MetaTensor.INPUT_WEIGHT]
+        if len(named) != len(signature.weights) - len(constants):
+            raise TracedModelError("the model's weights do not fit its border", "compile it again")
+        forms = iter((dtype_name(torch_dtype(each.data_type)), tuple(each.shape)) for each in named)
+        self._forms = [next(forms) if name else ("", ()) for name in signature.weights]
         self._aliased = {result for _, result in signature.aliases}
         self._weights: list[list[torch.Tensor]] = []
 
@@ -102,7 +107,7 @@ class SpmdProgram:
         weights = [[host_of(weight) for weight in held] for held in self._weights]
         given = [[host_of(tensor) for tensor in tensors] for tensors in inputs]
         for tensors in given:
-            self._check(tensors)
+            self._check_inputs(tensors)
         tensors = [
             [own[source] if source >= 0 else held[-1 - source] for source in self.signature.sources]
             for own, held in zip(given, weights, strict=True)
@@ -132,17 +137,21 @@ class SpmdProgram:
             )
         return found
 
-    def _check(self, tensors: Sequence[torch.Tensor]) -> None:
+    def _check_inputs(self, tensors: Sequence[torch.Tensor]) -> None:
         wanted = self.signature.arguments
         if len(tensors) != len(wanted):
             raise TracedModelError(f"the model takes {len(wanted)} inputs, not {len(tensors)}")
-        for position, (tensor, (dtype, shape)) in enumerate(zip(tensors, wanted, strict=True)):
-            given = dtype_name(tensor.dtype)
-            if (given, tuple(tensor.shape)) != (dtype, shape):
-                raise TracedModelError(
-                    f"input {position} is {given}{list(tensor.shape)}, but the model was compiled for {dtype}{list(shape)}",
-                    "pad it, or add a bucket of this shape",
-                )
+        for position, (tensor, form) in enumerate(zip(tensors, wanted, strict=True)):
+            _check(f"input {position}", tensor, form, "pad it, or add a bucket of this shape")
+
+
+def _check(what: str, tensor: torch.Tensor, form: tuple[str, tuple[int, ...]], remedy: str) -> None:
+    given, (dtype, shape) = dtype_name(tensor.dtype), form
+    if (given, tuple(tensor.shape)) != (dtype, shape):
+        raise TracedModelError(
+            f"{what} is {given}{list(tensor.shape)}, but the model was compiled for {dtype}{list(shape)}",
+            remedy,
+        )
 
 
 def host_of(tensor: torch.Tensor) -> torch.Tensor:

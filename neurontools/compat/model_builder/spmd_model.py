@@ -34,36 +34,45 @@ class SpmdModel:
         self.mock = torch.zeros(1)  # a tensor, as Python gets copies of the object
 
     def initialize(self, states: list[dict[str, Tensor]], weights: list[dict[str, Tensor]], start_rank: int):
+        """Load the model, with the weights and the state of each rank."""
         torch.ops.neuron.spmd_initialize(
             self.neff, self.metaneff, self.ranks, self.world, states, weights, start_rank
         )
 
     def is_initialized(self) -> bool:
+        """Return whether it has weights."""
         if bool(self.mock):
             return True
         return bool(torch.ops.neuron.spmd_is_initialized(self.neff))
 
     def set_mock_initialized(self, mock: bool):
+        """Return zeros from now on, or no longer: while TorchScript records a call."""
         self.mock.fill_(mock)
 
     def forward(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Return the results of rank 0; all ranks get the same inputs."""
         if bool(self.mock):
             return torch.ops.neuron.spmd_examples(self.metaneff)
         return torch.ops.neuron.spmd_forward(self.neff, inputs)
 
     def forward_ranked(self, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
+        """Return the results of each rank, on its core; each gets inputs of its own."""
         return torch.ops.neuron.spmd_forward_ranked(self.neff, inputs, True)
 
     def forward_async(self, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
+        """Return what `forward_ranked` returns; executions are synchronous."""
         return torch.ops.neuron.spmd_forward_ranked(self.neff, inputs, True)
 
     def forward_ranked_to_cpu(self, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
+        """Return the results of each rank, on the CPU."""
         return torch.ops.neuron.spmd_forward_ranked(self.neff, inputs, False)
 
     def save_neff(self, path: str) -> bool:
+        """Write the NEFF to a file."""
         return bool(torch.ops.neuron.spmd_save(self.neff, path))
 
     def save_metaneff(self, path: str) -> bool:
+        """Write the border of the NEFF to a file."""
         return bool(torch.ops.neuron.spmd_save(self.metaneff, path))
 
 

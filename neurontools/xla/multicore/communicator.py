@@ -108,7 +108,7 @@ class _MeetingExchange:
     def barrier(self, waiting: Any) -> None:
         """Wait for all ranks."""
         del waiting
-        self._join(None, lambda given: None)
+        self._join(None, len)
 
     def _join(self, own: Any, combine: Callable[[Sequence[Any]], Any]) -> Any:
         self._sequence += 1

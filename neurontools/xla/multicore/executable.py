@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,7 +42,6 @@ class MulticoreExecutable:
             self._executable = make()
         self._loaded = [self._executable.load(core) for core in range(size)]
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(max(size - 1, 1), "neuron-rank")
 
     def execute(self, tensors: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
         """Execute it and return the results of each rank; `tensors` are the inputs of each rank, on the host.
@@ -49,18 +49,14 @@ class MulticoreExecutable:
         Raises:
             NrtError: the execution of a rank fails.
         """
-        with self._lock:
-            meeting = ThreadMeeting()
+        meeting = ThreadMeeting()
+        results, errors = [], []
+        with self._lock, ThreadPoolExecutor(len(tensors), "neuron-rank") as threads:
             others = [
-                self._threads.submit(self._run, meeting, rank, inputs)
-                for rank, inputs in enumerate(tensors)
-                if rank
+                threads.submit(self._run, meeting, rank, inputs)
+                for rank, inputs in enumerate(tensors[1:], start=1)
             ]
-            runs: list[Callable[[], list[torch.Tensor]]] = [
-                lambda: self._run(meeting, 0, tensors[0]),
-                *[other.result for other in others],
-            ]
-            results, errors = [], []
+            runs = [partial(self._run, meeting, 0, tensors[0]), *[other.result for other in others]]
             for run in runs:
                 try:
                     results.append(run())
@@ -72,7 +68,6 @@ class MulticoreExecutable:
 
     def unload(self) -> None:
         """Take it off its cores."""
-        self._threads.shutdown()
         for loaded in self._loaded:
             api.engine().accelerator.unload(loaded)
         self._loaded = []
