@@ -77,7 +77,9 @@ class CompileCache:
             atexit.register(cache.close)
         return cache
 
-    def flags_for(self, device: DeviceType, lnc: int | None = None) -> tuple[str, ...]:
+    def flags_for(
+        self, device: DeviceType, lnc: int | None = None, further: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """Return the flags of a compile for a device: the wrapper puts the target in front of the user's flags.
 
         A logical NeuronCore configuration other than the device's default is a flag, so that it is part of the key. So
@@ -86,8 +88,9 @@ class CompileCache:
         Args:
             device: the device that the graph will run on.
             lnc: the machine's logical NeuronCore configuration; None reads the environment.
+            further: flags behind those of the settings.
         """
-        flags = self.flags
+        flags = (*self.flags, *further)
         wanted = self._lnc if lnc is None else str(lnc)
         is_other = bool(wanted) and wanted != str(device.lnc_default) and len(device.lnc_choices) > 1
         if is_other and not names_flag(flags, "--logical-nc-config"):
@@ -103,6 +106,7 @@ class CompileCache:
         name: str,
         libraries: Sequence[NativePart] = (),
         lnc: int | None = None,
+        further: Sequence[str] = (),
     ) -> CacheResult:
         """Return a graph's NEFF, cached or compiled; waits for another process that compiles it.
 
@@ -112,12 +116,13 @@ class CompileCache:
             name: the network's name, kept in a new NEFF.
             libraries: native libraries to put into a new NEFF.
             lnc: physical cores per logical core of the machine; None reads the environment.
+            further: flags behind those of the settings.
 
         Raises:
             CompileError: the compiler refuses it, now or in a cached failure.
         """
         digest = graph.digest()
-        flags = self.flags_for(device, lnc)
+        flags = self.flags_for(device, lnc, further)
         request = CompileRequest(
             graph=graph,
             digest=digest,

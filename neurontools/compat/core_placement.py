@@ -31,7 +31,7 @@ def set_neuron_cores(trace: torch.jit.ScriptModule, start_nc: int = -1, nc_count
     Raises:
         ValueError: the process does not have these cores.
     """
-    cores = _range_of_cores(start_nc, nc_count)
+    cores = range_of_cores(start_nc, nc_count)
     for part in traced_model.submodules(trace):
         traced_model.model_of(part).place(cores)
 
@@ -48,7 +48,7 @@ def move_trace_to_device(trace: torch.jit.ScriptModule, device_id: int) -> None:
 
 def neuron_cores_context(start_nc: int = -1, nc_count: int = -1) -> AbstractContextManager[None]:
     """Return a context in which torch.jit.load places models on cores; arguments as in `set_neuron_cores`."""
-    return traced_model.placement(_range_of_cores(start_nc, nc_count))
+    return traced_model.placement(range_of_cores(start_nc, nc_count))
 
 
 def multicore_context() -> AbstractContextManager[None]:
@@ -117,7 +117,12 @@ def _set(module: torch.jit.ScriptModule, setting: int, enable: bool) -> None:
         part.settings[setting] = int(enable)
 
 
-def _range_of_cores(start: int, count: int) -> tuple[int, ...]:
+def range_of_cores(start: int, count: int) -> tuple[int, ...]:
+    """Return the numbers of cores; -1 for the next core, or for one core.
+
+    Raises:
+        ValueError: the process does not have these cores.
+    """
     total = api.device_count()
     count = 1 if count == -1 else count
     if not 1 <= count <= total:

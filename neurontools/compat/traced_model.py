@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from neurontools.xla.accelerator import LoadedGraph
 
+T = TypeVar("T")
 FORMAT = 1
 LAZY, ASYNC, DYNAMIC_BATCH, SEPARATED = range(4)
 """Positions in the settings of a model."""
@@ -182,7 +183,7 @@ class TracedModel:
         return [result for position, result in enumerate(results) if position not in aliased]
 
 
-_models: dict[int, tuple[StorageWeakRef, TracedModel]] = {}
+_models: dict[int, tuple[StorageWeakRef, Any]] = {}
 _models_lock = threading.Lock()
 _next_core = itertools.count()
 _chosen = threading.local()
@@ -217,6 +218,11 @@ def placement(cores: tuple[int, ...]) -> Iterator[None]:
         yield
     finally:
         _placement.pop()
+
+
+def set_default_cores(cores: tuple[int, ...]) -> None:
+    """Place the models that are loaded from now on on cores, outside of `placement`."""
+    _placement[:0] = [cores]
 
 
 @contextmanager
@@ -258,20 +264,29 @@ def _find(
     weights: Sequence[torch.Tensor],
     name: str = "the traced model",
 ) -> TracedModel:
+    def make() -> TracedModel:
+        constants = 0 if settings[SEPARATED] else sum(weight.nbytes for weight in weights)
+        return TracedModel(_bytes(neff), Signature.from_bytes(_bytes(signature)), constants, name)
+
+    return find_model(neff, make)
+
+
+def find_model(neff: torch.Tensor, make: Callable[[], T]) -> T:
+    """Return the model of the NEFF in a tensor, made at the first call; its `unload` is called when the tensor has ended."""
     storage = neff.untyped_storage()
     with _models_lock:
         found = _models.get(storage._cdata)  # noqa: SLF001
         if found is not None:
-            return found[1]
+            model: T = found[1]
+            return model
         for key in [key for key, (reference, _) in _models.items() if reference.expired()]:
             gone = _models.pop(key)[1]
             with suppress(NeuronToolsError):  # its core was given back before
                 gone.unload()
-        constants = 0 if settings[SEPARATED] else sum(weight.nbytes for weight in weights)
-        model = TracedModel(_bytes(neff), Signature.from_bytes(_bytes(signature)), constants, name)
+        made = make()
         reference = StorageWeakRef(storage)
-        _models[reference.cdata] = (reference, model)
-        return model
+        _models[reference.cdata] = (reference, made)
+        return made
 
 
 def _forward(

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from neurontools.base.files import write_atomic
 from neurontools.compat import traced_model, traced_results
 from neurontools.compat.traced_model import Signature, TracedModelError
+from neurontools.compiler.work import written
 from neurontools.xla.device_name import device_name
 from neurontools.xla.graph_values import dtype_name
 from neurontools.xla.neff_checks import unlisted_operators
@@ -72,12 +73,8 @@ def trace(
     flags = shlex.split(compiler_args) if isinstance(compiler_args, str) else list(compiler_args or ())
     if cpu_backend and not any(flag.startswith("--target") for flag in flags):
         raise TracedModelError("cpu_backend needs a --target", "compiler_args='--target trn1'")
-    recording = _Recording(func, example_inputs)
-    try:
-        exported = recording.export()
-    except _ValueNeeded:
-        recording.read_on_cpu()
-        exported = recording.export()
+    recording = Recording(func, example_inputs)
+    exported = recording.export()
     neff = compile_exported(exported.graph, flags)
     for operator in unlisted_operators(exported.graph):
         _log.warning(
@@ -155,11 +152,24 @@ class NeuronModule(torch.nn.Module):  # type: ignore[misc]
         return self.rebuild(list(results))
 
 
-class _Recording:
-    """One function on the way to a traced module."""
+class Recording:
+    """One function on the way to a traced module.
 
-    def __init__(self, func: Function, example_inputs: Any) -> None:
+    Args:
+        func: a module or function of tensors.
+        example_inputs: a tensor, or a tuple of what `func` takes.
+        names: the names of the arguments, if `func` takes them by name.
+        finds_state: whether parameters and buffers that the function changes hold state.
+    """
+
+    structure: Any
+
+    def __init__(
+        self, func: Function, example_inputs: Any, names: Sequence[str] = (), *, finds_state: bool = False
+    ) -> None:
         self._func = func
+        self._names = names
+        self._finds_state = finds_state
         self._examples = (
             tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
         )
@@ -173,15 +183,18 @@ class _Recording:
         self.arguments = [argument.detach().cpu() for argument in self.arguments]
         self.sources = _named_tensors(func)
         self.weights: dict[int, torch.Tensor] = {}
-        self._structure: Any = None
+        self._replaced: dict[int, torch.Tensor] = {}
         self._values: list[Any] | None = None
 
     def export(self) -> ExportedGraph:
-        """Record the function.
+        """Record the function; if it reads values, once more with those that it reads on the CPU."""
+        try:
+            return self._export()
+        except _ValueNeeded:
+            self._read_on_cpu()
+            return self._export()
 
-        Raises:
-            _ValueNeeded: it reads a value, and `read_on_cpu` has not been called.
-        """
+    def _export(self) -> ExportedGraph:
         self.weights = {id(tensor): tensor.detach().to(device_name()) for tensor in self.sources.values()}
         return export_graph(self._run, self.arguments, list(self.weights.values()))
 
@@ -189,10 +202,10 @@ class _Recording:
         """Call the function on the device and return its results, flat."""
         arguments = tree_unflatten(list(tensors), self._arguments_spec)
         outcome = self._call(arguments, self.weights, _OnDevice(dict(self.weights), self._values))
-        results, self._structure = traced_results.take_apart(outcome)
-        return results
+        results, self.structure = traced_results.take_apart(outcome)
+        return [*results, *self._replaced.values()]
 
-    def read_on_cpu(self) -> None:
+    def _read_on_cpu(self) -> None:
         """Call the function on the CPU and keep the values that it reads."""
         reading = _ReadValues()
         arguments = tree_map(lambda leaf: leaf.detach().clone(), self._examples)
@@ -202,8 +215,24 @@ class _Recording:
     def _call(
         self, arguments: Sequence[Any], weights: dict[int, torch.Tensor], mode: TorchFunctionMode
     ) -> Any:
-        with torch.no_grad(), _traced_code(), _with_tensors(self._func, weights), mode:
-            return self._func(*arguments)
+        with torch.no_grad(), _traced_code(), _with_tensors(self._func, weights):
+            with mode:
+                if self._names:
+                    outcome = self._func(**dict(zip(self._names, arguments, strict=True)))
+                else:
+                    outcome = self._func(*arguments)
+            if self._finds_state:
+                self._replaced = self._replaced_tensors()
+            return outcome
+
+    def _replaced_tensors(self) -> dict[int, torch.Tensor]:
+        """Return what the function has put in the place of parameters and buffers, by the id of the original."""
+        now = _named_tensors(self._func)
+        return {
+            id(source): now[name]
+            for name, source in self.sources.items()
+            if now.get(name) is not None and now[name] is not self.weights.get(id(source))
+        }
 
     def build(
         self,
@@ -213,6 +242,18 @@ class _Recording:
         inline: bool,
     ) -> torch.jit.ScriptModule:
         """Return the TorchScript module."""
+        signature, weights = self.border(exported, aliases)
+        copies = [weight.detach().cpu().clone() for weight in weights]
+        return self._script(NeuronModule(neff, signature, copies, not inline), signature)
+
+    def border(
+        self, exported: ExportedGraph, aliases: Mapping[torch.Tensor, int]
+    ) -> tuple[Signature, list[torch.Tensor]]:
+        """Return the border of the recorded graph, and its weights: the function's own, and constants on the host.
+
+        Raises:
+            TracedModelError: an alias names a tensor or a result that does not exist.
+        """
         names = self._names_of_weights()
         weights: list[torch.Tensor] = []
         weight_names: list[str] = []
@@ -224,26 +265,46 @@ class _Recording:
             sources.append(-1 - len(weights))
             name = names.get(id(given.origin), "")
             weight_names.append(name)
-            weights.append((self.sources[name].detach().cpu() if name else given.value).clone())
-        for name in self._names_of_state(aliases):
+            weights.append(self.sources[name] if name else given.value)
+        results = exported.results
+        state = {**aliases}
+        if self._finds_state:
+            changed, results = self._state(exported)
+            state.update(changed)
+        for name in self._names_of_state(state):
             if name not in weight_names:  # its first use is a result: the graph does not read it
                 weight_names.append(name)
-                weights.append(self.sources[name].detach().cpu().clone())
+                weights.append(self.sources[name])
         signature = Signature(
             arguments=tuple((dtype_name(t.dtype), tuple(t.shape)) for t in self.arguments),
             inputs=tuple(given.geometry for given in exported.inputs),
             sources=tuple(sources),
             scalars=exported.scalars,
-            results=exported.results,
+            results=results,
             weights=tuple(weight_names),
-            aliases=self._aliases(aliases, weight_names, exported.results),
+            aliases=self._aliases(state, weight_names, results),
         )
-        return self._script(NeuronModule(neff, signature, weights, not inline), signature)
+        return signature, weights
+
+    def _state(self, exported: ExportedGraph) -> tuple[dict[torch.Tensor, int], tuple[View, ...]]:
+        """Return the tensors that the function changes with the results that are their next values, and all results."""
+        sources = {id(source): source for source in self.sources.values()}
+        of_weight = {id(self.weights[number]): source for number, source in sources.items()}
+        first = len(exported.results) - len(self._replaced)
+        state = {sources[number]: first + place for place, number in enumerate(self._replaced)}
+        changed = {view.slot for node in exported.graph.nodes for view in written(node)}
+        results = list(exported.results)
+        for given in exported.inputs:
+            source = of_weight.get(id(given.origin))
+            if source is not None and source not in state and given.geometry.slot in changed:
+                state[source] = len(results)
+                results.append(given.geometry)
+        return state, tuple(results)
 
     def _script(self, module: NeuronModule, signature: Signature) -> torch.jit.ScriptModule:
         aliased = {result for _, result in signature.aliases}
         kept = [view for position, view in enumerate(signature.results) if position not in aliased]
-        structure = self._structure
+        structure = self.structure
         if aliased:
             leaves = [traced_results.Leaf(position) for position in range(len(kept))]
             structure = leaves[0] if len(leaves) == 1 else tuple(leaves)

@@ -126,20 +126,10 @@ UNSUPPORTED_MODULES: dict[str, str] = {
 }
 """Modules and packages that the shims lack; a package stands for its modules too."""
 IMPORT_ONLY: dict[str, str] = {
-    "libneuronxla.neuron_xla_compile": _TRACE,
-    "libneuronxla.neuron_xla_wlo_compile": _TRACE,
     "neuronxcc.nki": "neuronxcc.nki.jit",
     "nkilib": _CUSTOM_OPERATORS,
     "torch.classes.neuron": _TRACE,
-    "torch_neuronx.experimental.profiler.v2_x": _PROFILE,
-    "torch_neuronx.proto": "neuron-packager info",
-    "torch_neuronx.pyhlo": _STABLEHLO,
-    "torch_neuronx.xla_impl.base": _CUSTOM_OPERATORS,
-    "torch_neuronx.xla_impl.custom_call_targets": _CUSTOM_OPERATORS,
     "torch_neuronx.xla_impl.bucket_trace": "torch_neuronx.bucket_model_trace",
-    "torch_neuronx.xla_impl.ops": _CUSTOM_OPERATORS,
-    "torch_neuronx.xla_impl.structure": _TRACE,
-    "torch_neuronx.xla_impl.trace": _TRACE,
 }
 """Modules and names that can be imported, but not used; a module stands for its names and modules too."""
 LIMITS: dict[str, dict[str, str]] = {

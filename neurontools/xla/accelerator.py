@@ -116,6 +116,9 @@ class Accelerator(Protocol):
     def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
         """Return a graph's NEFF, without the cache."""
 
+    def find_or_compile(self, graph: Graph, flags: Sequence[str]) -> tuple[bytes, bool]:
+        """Return a graph's NEFF with further flags, and whether the cache had it."""
+
     def numerics_for(self, flags: Sequence[str]) -> NumericsSettings | None:
         """Return how results of a NEFF are rounded that was compiled with other flags."""
 

@@ -182,13 +182,19 @@ def _check(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], resul
         raise DeviceError("the model's inputs or results do not fit its NEFF", "compile the model again")
 
 
-def compile_exported(graph: Any, flags: Sequence[str]) -> bytes:
-    """Return the NEFF of a graph; the persistent compile cache is not used.
+def compile_exported(graph: Any, flags: Sequence[str], *, uses_cache: bool = False) -> bytes:
+    """Return the NEFF of a graph; a NEFF from the persistent compile cache counts as one of another process.
 
     Raises:
         CompileError: the compiler refuses the graph or a flag.
     """
-    neff = api.engine().accelerator.compile(graph, flags)
+    accelerator = api.engine().accelerator
+    if uses_cache:
+        neff, is_cached = accelerator.find_or_compile(graph, flags)
+        if is_cached:
+            return neff
+    else:
+        neff = accelerator.compile(graph, flags)
     _compiled_here.add(hashlib.sha256(neff).digest())
     return neff
 

@@ -138,6 +138,13 @@ class SimulatedAccelerator:
         target = [] if names_flag(flags, "--target") else [f"--target={target_of(device)}"]
         return compile_graph(graph, device, [*target, *flags], network_name(graph), native_parts(graph))
 
+    def find_or_compile(self, graph: Graph, flags: Sequence[str]) -> tuple[bytes, bool]:
+        """Return a graph's NEFF with further flags, and whether the cache had it."""
+        device, lnc = self.runtime.instance.device, self.runtime.lnc
+        name, libraries = network_name(graph), native_parts(graph)
+        result = self._cache.get_or_compile(graph, device, name, libraries, lnc, flags)
+        return result.data, result.hit
+
     def numerics_for(self, flags: Sequence[str]) -> NumericsSettings | None:
         """Return how results of a NEFF are rounded that was compiled with other flags."""
         numerics = self.numerics

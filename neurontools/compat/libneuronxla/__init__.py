@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from neurontools.compat.unsupported import missing_name, stand_in
+from neurontools.compat.unsupported import missing_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,9 @@ __version__ = "2.2.0"
 def __getattr__(name: str) -> Any:
     if name == "neuron_cc_cache":
         return import_module("libneuronxla.neuron_cc_cache")
-    return stand_in(__name__, name) or missing_name(__name__, name)
+    if name in {"neuron_xla_compile", "neuron_xla_wlo_compile"}:
+        return getattr(import_module("neurontools.compat.model_builder.recording"), name)
+    return missing_name(__name__, name)
 
 
 def register_hlo_snapshot_callback(callback: Callable[[str, int, int], str]) -> None:

@@ -31,6 +31,7 @@ from neurontools.compat.core_placement import (
     set_multicore,
     set_neuron_cores,
 )
+from neurontools.compat.model_builder.spmd_model import Runtime, spmd_model
 from neurontools.compat.operator_support import VERSION, analyze
 from neurontools.compat.torch_neuronx.xla_impl.data_parallel import DataParallel
 from neurontools.compat.tracing import PartitionerConfig, trace
@@ -56,6 +57,8 @@ __all__ = [
 ]
 __version__ = VERSION
 torch.classes.neuron = ImportOnlyModule("torch.classes.neuron")  # libraries name its classes in annotations
+torch.classes.neuron.SPMDModel = spmd_model
+torch.classes.neuron.Runtime = Runtime
 
 
 def nki_op(
@@ -88,7 +91,7 @@ def wrap_nki(kernel: Callable[..., Any]) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"experimental", "profiling", "testing", "utils", "xla_impl"}:
+    if name in {"contexts", "experimental", "proto", "pyhlo", "profiling", "testing", "utils", "xla_impl"}:
         return import_module(f"torch_neuronx.{name}")
     if name == "nki":
         return import_module("nki")

@@ -14,6 +14,7 @@ import itertools
 import os
 import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from neurontools.xla.distributed.reductions import scale_
 from neurontools.xla.distributed.worker_roster import Ranks, WorkerRoster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.xla.distributed.shared_exchange import SharedExchange
 
@@ -50,6 +51,7 @@ OF_HOST = "host "
 _FINISH_S = 10.0
 _numbers = itertools.count()
 _current: Communicator | None = None
+_of_thread = threading.local()
 
 
 class WorkerGroup:
@@ -249,12 +251,15 @@ def _divide(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def current() -> Communicator:
-    """Return the communicator of this process; the first call connects to the other workers.
+    """Return the communicator of this thread, else of this process; the first call connects to the other workers.
 
     Raises:
         WorkerError: the environment does not say where the other workers are.
     """
     global _current
+    substituted: Communicator | None = getattr(_of_thread, "communicator", None)
+    if substituted is not None:
+        return substituted
     if _current is None:
         _current = _from_environment()
     return _current
@@ -264,6 +269,17 @@ def replace(communicator: Communicator | None) -> None:
     """Use another communicator from now on."""
     global _current
     _current = communicator
+
+
+@contextmanager
+def substitute(communicator: Communicator) -> Iterator[None]:
+    """Use another communicator in this thread."""
+    before = getattr(_of_thread, "communicator", None)
+    _of_thread.communicator = communicator
+    try:
+        yield
+    finally:
+        _of_thread.communicator = before
 
 
 def default_timeout() -> timedelta:
@@ -321,8 +337,11 @@ class Communicator(WorkerRoster):
         with self._lock:
             found = self._groups.get((ranks, mark))
             if found is None:
-                found = self._groups[ranks, mark] = WorkerGroup(self, ranks, mark)
+                found = self._groups[ranks, mark] = self._make_group(ranks, mark)
             return found
+
+    def _make_group(self, ranks: Ranks, mark: str) -> WorkerGroup:
+        return WorkerGroup(self, ranks, mark)
 
     def set_timeout(self, ranks: Ranks, timeout: timedelta) -> None:
         """Set how long the collectives of these ranks wait; process groups of the same ranks share it."""

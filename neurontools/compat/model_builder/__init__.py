@@ -1,0 +1,1 @@
+"""Models of several ranks in one process, which NxD's ModelBuilder makes: recorded, compiled, stored and executed."""

@@ -1,0 +1,1 @@
+"""torch_neuronx.experimental.profiler.v2_x."""
