@@ -49,7 +49,7 @@ class RecordingError(NeuronToolsError):
 def record(function: Callable[..., Any], *arguments: Any) -> Graph:
     """Return the graph of a function on meta tensors, whose outputs are the buffers that its results use or it changes."""
     recording = _Recording()
-    with _device_attention(), recording:
+    with _as_on_device(), recording:
         results = function(*arguments)
     graph = recording.graph()
     del results
@@ -57,14 +57,18 @@ def record(function: Callable[..., Any], *arguments: Any) -> Graph:
 
 
 @contextmanager
-def _device_attention() -> Iterator[None]:
-    """Compute attention as the device does: torch would take it apart before it is dispatched."""
-    before = F.scaled_dot_product_attention
-    F.scaled_dot_product_attention = attention
+def _as_on_device() -> Iterator[None]:
+    """Compute attention as the device does, which torch would take apart before it is dispatched, and allow autocast."""
+    compute, autocast = F.scaled_dot_product_attention, torch.autocast
+
+    def autocast_of(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        return autocast("cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+    F.scaled_dot_product_attention, torch.autocast = attention, autocast_of
     try:
         yield
     finally:
-        F.scaled_dot_product_attention = before
+        F.scaled_dot_product_attention, torch.autocast = compute, autocast
 
 
 class _NoSites:
