@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from neurontools.compiler.graph import Graph
+    from neurontools.estimate.models import Model
 
 
 class Phase(StrEnum):
@@ -26,16 +27,22 @@ class Phase(StrEnum):
     TRAINING = "training"
 
 
-class Model(Protocol):
-    """A model whose graphs can be recorded."""
+class Recorded(NamedTuple):
+    """A graph of one rank, and the bytes of its weights, and of its keys and values."""
 
-    layers: int
-
-    def build(self, mesh: Mesh, layers: int, *, checkpoints: bool = False) -> Any:
-        """Return one rank's part with some of the layers, on the device of torch's context."""
+    graph: Graph
+    weight_bytes: int
+    cache_bytes: int
 
 
 def graph_of(
+    model: Model, phase: Phase, batch: int, length: int, degree: int = 1, **options: Any
+) -> Graph:
+    """Return the graph that rank 0 of a model records; the arguments are those of `record_phase`."""
+    return record_phase(model, phase, batch, length, degree, **options).graph
+
+
+def record_phase(
     model: Model,
     phase: Phase,
     batch: int,
@@ -46,8 +53,8 @@ def graph_of(
     layers: int | None = None,
     dtype: torch.dtype = torch.bfloat16,
     checkpoints: bool = False,
-) -> Graph:
-    """Return the graph that rank 0 of a model records.
+) -> Recorded:
+    """Record what rank 0 of a model does.
 
     Args:
         model: the model.
@@ -59,23 +66,27 @@ def graph_of(
         layers: number of layers; None for all.
         dtype: of weights, activations and optimizer states.
         checkpoints: whether a training step recomputes the activations of each layer in the backward pass.
+
+    Raises:
+        ModelError: the model cannot be built, or not in as many parts.
+        RecordingError: the model reads values while it runs.
     """
     mesh = Mesh(degree, data)
+    cache: list[tuple[torch.Tensor, torch.Tensor]] = []
     with torch.device("meta"):
         built = model.build(mesh, layers or model.layers, checkpoints=checkpoints).to(dtype)
-        width = 1 if phase is Phase.TOKEN else length
-        tokens = torch.empty((batch, width), dtype=torch.int64)
-        arguments: tuple[Any, ...] = (tokens,)
+        tokens = torch.empty((batch, 1 if phase is Phase.TOKEN else length), dtype=torch.int64)
         if phase is Phase.TRAINING:
-            step = training_step(built, mesh)
-            arguments = tokens, torch.empty_like(tokens)
+            step: Callable[..., Any] = training_step(built, mesh)
+            arguments: tuple[Any, ...] = tokens, torch.empty_like(tokens)
         else:
-            step = built.next_token
-            cache = built.make_cache(batch, length)
+            cache = built.make_cache(batch, length) if model.causal else []
             at = torch.empty(1, dtype=torch.int64) if phase is Phase.TOKEN else None
-            arguments = tokens, cache, at
+            step, arguments = built.next_token, (tokens, cache or None, at)
     with recorded_rank(mesh), torch.set_grad_enabled(phase is Phase.TRAINING):
-        return record(step, *arguments)
+        graph = record(step, *arguments)
+    weights = sum(weight.nbytes for weight in built.parameters())
+    return Recorded(graph, weights, sum(part.nbytes for pair in cache for part in pair))
 
 
 def training_step(model: nn.Module, mesh: Mesh) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
