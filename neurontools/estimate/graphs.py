@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,7 +75,7 @@ def record_phase(
     mesh = Mesh(degree, data)
     cache: list[tuple[torch.Tensor, torch.Tensor]] = []
     with torch.device("meta"):
-        built = model.build(mesh, layers or model.layers, checkpoints=checkpoints).to(dtype)
+        built = _built(model, mesh, layers or model.layers, dtype, checkpoints)
         tokens = torch.empty((batch, 1 if phase is Phase.TOKEN else length), dtype=torch.int64)
         if phase is Phase.TRAINING:
             step: Callable[..., Any] = training_step(built, mesh)
@@ -87,6 +88,11 @@ def record_phase(
         graph = record(step, *arguments)
     weights = sum(weight.nbytes for weight in built.parameters())
     return Recorded(graph, weights, sum(part.nbytes for pair in cache for part in pair))
+
+
+@lru_cache(maxsize=16)
+def _built(model: Model, mesh: Mesh, layers: int, dtype: torch.dtype, checkpoints: bool) -> Any:  # noqa: FBT001
+    return model.build(mesh, layers, checkpoints=checkpoints).to(dtype)
 
 
 def training_step(model: nn.Module, mesh: Mesh) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

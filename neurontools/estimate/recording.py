@@ -12,13 +12,14 @@ from __future__ import annotations
 import functools
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neurontools.compiler.graph import Graph, Slot
+from neurontools.compiler.graph import Graph, Lifted, Slot, View
 from neurontools.errors import NeuronToolsError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, buffer_of
 from neurontools.xla.call_capture import Call
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.compiler.graph import Arg, Node
+    from neurontools.xla.geometry import Geometry
     from neurontools.xla.operators import Parameter
 
+_META = torch.device("meta")
 _EMPTY = frozenset({"aten::empty", "aten::empty_strided"})
 _COPIES = frozenset({"aten::copy_", "aten::_to_copy"})
 _EXPLICIT_KEYS = (torch._C.DispatchKey.CompositeExplicitAutograd, torch._C.DispatchKey.CompositeImplicitAutograd)
@@ -91,11 +94,31 @@ class _MetaCall(Call):
             self.written.append(slot)
         return view_from(slot, geometry_of(tensor)), tensor
 
+    def signature(self, scalars: Sequence[float]) -> tuple[Any, ...]:
+        """Return what the geometry of the results follows from."""
+
+        def of(arg: Arg) -> Any:
+            match arg:
+                case View():
+                    return arg.dtype, arg.shape, arg.strides, arg.offset
+                case tuple():
+                    return tuple(map(of, arg))
+                case Lifted():
+                    return type(scalars[arg.index])
+            return type(arg), arg
+
+        keywords = tuple((name, of(arg)) for name, arg in self._kwargs)
+        return self.operator.index, tuple(map(of, self._args)), keywords
+
 
 class _Recording(TorchDispatchMode):
     """The operators of a program, in the terms of `xla.call_capture`."""
 
     device = "meta"
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler to keep it away
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,11 +151,7 @@ class _Recording(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name, operator = func._schema.name, operator_of(func)
-        tensors = [value for value in _flat((*args, *kwargs.values())) if isinstance(value, torch.Tensor)]
-        on_device = any(tensor.device.type == "meta" for tensor in tensors)
-        if not on_device and (tensors or str(kwargs.get("device", "")) != "meta"):
-            return func(*args, **kwargs)  # on the host
-        if func.is_view or name in _EMPTY:
+        if func.is_view or name in _EMPTY or not _is_on_device(args, kwargs):
             return func(*args, **kwargs)
         if not _is_whole(func):
             with self:
@@ -150,10 +169,19 @@ class _Recording(TorchDispatchMode):
     def _record(self, operator: Operator, values: tuple[Any, ...]) -> Any:
         call = _MetaCall(self, operator, values)  # type: ignore[arg-type]  # uses no other part of a recorder
         call.read()
-        outcome = operator.overload(*call.host_args, **_with_device(operator, call.host_kwargs))
-        if operator.name == "aten::native_layer_norm":
-            outcome = _statistics_as_on_cpu(outcome, call.tensors)
-        recipes, hosts = call.recipes(outcome)
+        key = call.signature(self.scalars)
+        recipes = _known_results.get(key)
+        if recipes is None:
+            outcome = operator.overload(*call.host_args, **_with_device(operator, call.host_kwargs))
+            if operator.name == "aten::native_layer_norm":
+                outcome = _statistics_as_on_cpu(outcome, call.tensors)
+            recipes, hosts = call.recipes(outcome)
+            if all(isinstance(recipe, Fresh) and _is_whole_storage(recipe) for recipe in recipes):
+                _known_results[key] = recipes
+        else:
+            first = len(self.slots)
+            recipes = tuple(replace(recipe, slot=first + number) for number, recipe in enumerate(recipes))
+            hosts = tuple(_empty(recipe.geometry) for recipe in recipes)
         self._nodes.append(call.node(recipes))
         self._visible.update(call.written)
         for recipe, host in zip(recipes, hosts, strict=True):
@@ -161,7 +189,19 @@ class _Recording(TorchDispatchMode):
                 buffer = _buffer(self, host)
                 self._own(buffer)
                 self._visible.add(buffer.slot)
-        return outcome if operator.returns_parameter < 0 else values[operator.returns_parameter]
+        return call.returned(list(hosts))
+
+
+_known_results: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+"""Results of calls by their signatures: layers repeat, and torch takes long to find shapes on the meta device."""
+
+
+def _empty(geometry: Geometry) -> torch.Tensor:
+    return torch.empty_strided(geometry[1], geometry[2], dtype=geometry[0], device="meta")
+
+
+def _is_whole_storage(recipe: Fresh) -> bool:
+    return recipe.geometry[3] == 0 and _empty(recipe.geometry).untyped_storage().nbytes() == recipe.nbytes
 
 
 def _statistics_as_on_cpu(
@@ -182,8 +222,13 @@ def _buffer(recorder: Any, tensor: torch.Tensor) -> DeviceBuffer:
     return buffer
 
 
-def _flat(values: Sequence[Any]) -> list[Any]:
-    return [item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,))]
+def _is_on_device(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call uses or makes a meta tensor; others run on the host."""
+    for value in (*args, *kwargs.values()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if (item.is_meta if isinstance(item, torch.Tensor) else item == _META):
+                return True
+    return False
 
 
 @functools.cache

@@ -30,7 +30,7 @@ _ROWS, _COLUMNS = "rowwise", ("colwise", "colwise_rep")
 _SHARED = "describe the model in YAML"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TransformersModel:
     """A model of transformers."""
 

@@ -12,6 +12,7 @@ from neurontools.compiler.graph import View
 from neurontools.compiler.work import flops
 from neurontools.estimate.decoder import Architecture, Transformer
 from neurontools.estimate.graphs import Phase, graph_of, training_step
+from neurontools.estimate.models import PlainModel
 from neurontools.estimate.parallel import Mesh
 from neurontools.xla import api
 
@@ -34,14 +35,6 @@ CASES = [
     for phase, checkpoints in ((Phase.PROMPT, False), (Phase.TOKEN, False), (Phase.TRAINING, False), (Phase.TRAINING, True))
     if sizes.causal or phase is not Phase.TOKEN
 ]
-
-
-class Own:
-    def __init__(self, sizes: Architecture) -> None:
-        self.sizes, self.layers = sizes, sizes.layers
-
-    def build(self, mesh: Mesh, layers: int, *, checkpoints: bool = False) -> Transformer:
-        return Transformer(self.sizes, mesh, checkpoints=checkpoints)
 
 
 def recorded_on_device(
@@ -109,5 +102,5 @@ def test_estimate_records_what_the_device_records(
     dtype: torch.dtype,
 ) -> None:
     run = recorded_on_device(machine, sizes, phase, 2, 16, checkpoints=checkpoints, dtype=dtype)
-    estimated = graph_of(Own(sizes), phase, 2, 16, dtype=dtype, checkpoints=checkpoints)
+    estimated = graph_of(PlainModel("tiny", sizes), phase, 2, 16, dtype=dtype, checkpoints=checkpoints)
     assert_same(estimated, run)
