@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from neurontools.xla.geometry import Geometry
     from neurontools.xla.operators import Parameter
 
-_META = torch.device("meta")
 _EMPTY = frozenset({"aten::empty", "aten::empty_strided"})
 _COPIES = frozenset({"aten::copy_", "aten::_to_copy"})
 _EXPLICIT_KEYS = (torch._C.DispatchKey.CompositeExplicitAutograd, torch._C.DispatchKey.CompositeImplicitAutograd)
@@ -226,7 +225,10 @@ def _is_on_device(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Return whether a call uses or makes a meta tensor; others run on the host."""
     for value in (*args, *kwargs.values()):
         for item in value if isinstance(value, (list, tuple)) else (value,):
-            if (item.is_meta if isinstance(item, torch.Tensor) else item == _META):
+            if isinstance(item, torch.Tensor):
+                if item.is_meta:
+                    return True
+            elif isinstance(item, torch.device) and item.type == "meta":
                 return True
     return False
 

@@ -62,7 +62,7 @@ def recorded_on_device(
             cache = [tuple(part.zero_() for part in pair) for pair in model.make_cache(batch, length)]
             at = torch.tensor([length - 1]).to("xla") if phase is Phase.TOKEN else None
             api.mark_step()
-            kept = model.next_token(tokens, cache, at)
+            kept = model.next_token(tokens, cache if sizes.causal else None, at)
     api.mark_step()
     assert kept is not None
     return machine.graphs[-1]
