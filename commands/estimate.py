@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from neurontools.commands import console
 from neurontools.commands.parsing import add_duration, add_limit, add_verb
 from neurontools.commands.profile.options import add_number_output, print_numbers
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import TORCH_REMEDY, MissingDependencyError, NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from neurontools.commands.parsing import Verbs
-    from neurontools.estimate.models import Model
+    from neurontools.estimate.placement import Place
+    from neurontools.estimate.recorded_graph import Execution
     from neurontools.estimate.serving import Serving
     from neurontools.estimate.training import Training
 
@@ -61,33 +62,76 @@ def _add_serve(verbs: Verbs) -> None:
     parser = add_verb(verbs, "serve", "estimate latency, throughput and cost of serving a model", _serve)
     parser.epilog = _SERVE_EXAMPLES
     _add_common(parser, sort=("latency", "cost", "throughput"))
-    parser.add_argument("--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences decoded together (default: 1)")
-    parser.add_argument("--prompt", type=_numbers, default=(1024,), metavar="LIST", help="tokens of a prompt (default: 1024)")
-    parser.add_argument("--output", type=_numbers, default=(128,), metavar="LIST", help="tokens generated (default: 128)")
+    parser.add_argument(
+        "--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences decoded together (default: 1)"
+    )
+    parser.add_argument(
+        "--prompt", type=_numbers, default=(1024,), metavar="LIST", help="tokens of a prompt (default: 1024)"
+    )
+    parser.add_argument(
+        "--output", type=_numbers, default=(128,), metavar="LIST", help="tokens generated (default: 128)"
+    )
     add_duration(parser, "--max-ttft", "longest time to the first token, e.g. 500ms")
     add_duration(parser, "--max-tpot", "longest time of an output token, e.g. 50ms")
 
 
 def _add_train(verbs: Verbs) -> None:
-    parser = add_verb(verbs, "train", "estimate step time, MFU and cost of training a model with AdamW", _train)
+    parser = add_verb(
+        verbs, "train", "estimate step time, MFU and cost of training a model with AdamW", _train
+    )
     parser.epilog = _TRAIN_EXAMPLES
     _add_common(parser, sort=("throughput", "cost", "latency"))
-    parser.add_argument("--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences of a replica (default: 1)")
-    parser.add_argument("--length", type=_numbers, default=(2048,), metavar="LIST", help="tokens of a sequence (default: 2048)")
-    parser.add_argument("--tokens", type=_amount, metavar="N", help="tokens of the whole run, e.g. 1e9: its time and cost")
     parser.add_argument(
-        "--checkpoints", action="store_true", help="recompute the activations of each layer in the backward pass"
+        "--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences of a replica (default: 1)"
+    )
+    parser.add_argument(
+        "--length",
+        type=_numbers,
+        default=(2048,),
+        metavar="LIST",
+        help="tokens of a sequence (default: 2048)",
+    )
+    parser.add_argument(
+        "--tokens", type=_amount, metavar="N", help="tokens of the whole run, e.g. 1e9: its time and cost"
+    )
+    parser.add_argument(
+        "--checkpoints",
+        action="store_true",
+        help="recompute the activations of each layer in the backward pass",
     )
 
 
 def _add_common(parser: argparse.ArgumentParser, *, sort: tuple[str, ...]) -> None:
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="config.json, a directory with one, or a *.yaml file")
-    add("--from", dest="profile", metavar="PROFILE", help="a recorded graph in place of a model: profile, NEFF, cache entry")
-    add("--instance", type=_names, action="append", default=[], metavar="LIST", help="instance types (default: all)")
-    add("--tp", type=_numbers, default=(), metavar="LIST", help="tensor-parallel degrees (default: all that fit)")
+    add(
+        "--from",
+        dest="profile",
+        metavar="PROFILE",
+        help="a recorded graph in place of a model: profile, NEFF, cache entry",
+    )
+    add(
+        "--instance",
+        type=_names,
+        action="append",
+        default=[],
+        metavar="LIST",
+        help="instance types (default: those of --prices, else all)",
+    )
+    add(
+        "--tp",
+        type=_numbers,
+        default=(),
+        metavar="LIST",
+        help="tensor-parallel degrees (default: all that fit)",
+    )
     add("--lnc", type=int, metavar="N", help="physical cores of a logical core: 1 or 2")
-    add("--dtype", choices=_DTYPES, default="bf16", help="data type of weights and activations (default: bf16)")
+    add(
+        "--dtype",
+        choices=_DTYPES,
+        default="bf16",
+        help="data type of weights and activations (default: bf16)",
+    )
     add("--prices", metavar="FILE", help="price list: cost per hour of each instance (YAML or JSON)")
     add("--sort", choices=sort, help=f"order (default: cost with --prices, else {sort[0]})")
     add("--plot", action="store_true", help="print a plot of latency against throughput")
@@ -122,8 +166,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     from neurontools.estimate.report import serving_table
     from neurontools.estimate.serving import Load, serve
 
-    where = places(_instances(arguments), arguments.lnc)
     prices = _prices(arguments)
+    where = places(_instances(arguments, prices), arguments.lnc)
+    if arguments.profile:
+        return _estimate_graph(arguments, where, prices)
     loads = [
         Load(batch, prompt, output)
         for batch in arguments.batch
@@ -160,8 +206,10 @@ def _train(arguments: argparse.Namespace) -> int:
     from neurontools.estimate.report import training_table
     from neurontools.estimate.training import Batch, train
 
-    where = places(_instances(arguments), arguments.lnc)
     prices = _prices(arguments)
+    where = places(_instances(arguments, prices), arguments.lnc)
+    if arguments.profile:
+        return _estimate_graph(arguments, where, prices)
     batches = [Batch(size, length) for size in arguments.batch for length in arguments.length]
     steps = _steps(arguments, checkpoints=arguments.checkpoints)
     found = train(steps, where, batches, arguments.tp, prices, arguments.tokens)
@@ -174,8 +222,32 @@ def _train(arguments: argparse.Namespace) -> int:
     return _print(arguments, f"Training {steps.model.name}, modelled", found, training_table)
 
 
-def _instances(arguments: argparse.Namespace) -> list[str]:
-    return [name for names in arguments.instance for name in names]
+def _estimate_graph(
+    arguments: argparse.Namespace, where: Sequence[Place], prices: Mapping[str, float]
+) -> int:
+    from neurontools.base.files import open_input
+    from neurontools.commands.profile.what_if import neff_path
+    from neurontools.compiler.neff import parse
+    from neurontools.estimate.recorded_graph import execute
+    from neurontools.estimate.report import execution_table
+
+    if arguments.model is not None:
+        raise UsageError("MODEL and --from exclude each other", "give one of them")
+    path = neff_path(arguments.profile)
+    with open_input(path) as file:
+        neff = parse(file.read())
+    found = execute(neff, where, prices)
+    keys: dict[str, Callable[[Execution], Any]] = {
+        "latency": lambda option: option.execution_ns,
+        "cost": lambda option: (option.price is None, option.price),
+        "throughput": lambda option: -option.executions_s,
+    }
+    found.sort(key=keys[_order(arguments, "latency")])
+    return _print(arguments, f"Executing {path}, modelled", found, execution_table)
+
+
+def _instances(arguments: argparse.Namespace, prices: Mapping[str, float]) -> list[str]:
+    return [name for names in arguments.instance for name in names] or list(prices)
 
 
 def _prices(arguments: argparse.Namespace) -> dict[str, float]:
@@ -186,18 +258,22 @@ def _prices(arguments: argparse.Namespace) -> dict[str, float]:
 
 def _order(arguments: argparse.Namespace, default: str) -> str:
     if arguments.sort == "cost" and not arguments.prices:
-        raise UsageError("--sort cost needs a price list", "--prices FILE, with lines such as 'trn1.2xlarge: 1.34'")
+        raise UsageError(
+            "--sort cost needs a price list", "--prices FILE, with lines such as 'trn1.2xlarge: 1.34'"
+        )
     return arguments.sort or ("cost" if arguments.prices else default)
 
 
 def _steps(arguments: argparse.Namespace, *, checkpoints: bool = False) -> Any:
-    from neurontools.estimate.models import read_model
-
     if arguments.model is None:
         raise UsageError("no MODEL given", "give a config.json or a *.yaml file, or --from PROFILE")
-    model: Model = read_model(arguments.model)
-    import torch
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError(f"an estimate needs torch: {error}", TORCH_REMEDY) from error
+    from neurontools.estimate.models import read_model
 
+    model = read_model(arguments.model)
     from neurontools.estimate.steps import Steps
 
     return Steps(model, getattr(torch, _DTYPES[arguments.dtype]), checkpoints=checkpoints)

@@ -206,7 +206,9 @@ class Transformer(nn.Module):
         angles = torch.cat((angles, angles), -1)
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
-    def next_token(self, tokens: torch.Tensor, cache: object = None, at: torch.Tensor | None = None) -> torch.Tensor:
+    def next_token(
+        self, tokens: torch.Tensor, cache: object = None, at: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return the logits of the token after the last one; of an encoder the residual stream of all."""
         x = self(tokens, cache, at)
         return self.head(x[:, -1:]) if self.sizes.causal else x

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ class Phase(StrEnum):
     """What an execution does."""
 
     PROMPT = "prompt"
-    TOKEN = "token"
+    DECODING = "decoding"
     TRAINING = "training"
 
 
@@ -36,9 +36,7 @@ class Recorded(NamedTuple):
     cache_bytes: int
 
 
-def graph_of(
-    model: Model, phase: Phase, batch: int, length: int, degree: int = 1, **options: Any
-) -> Graph:
+def graph_of(model: Model, phase: Phase, batch: int, length: int, degree: int = 1, **options: Any) -> Graph:
     """Return the graph that rank 0 of a model records; the arguments are those of `record_phase`."""
     return record_phase(model, phase, batch, length, degree, **options).graph
 
@@ -76,13 +74,13 @@ def record_phase(
     cache: list[tuple[torch.Tensor, torch.Tensor]] = []
     with torch.device("meta"):
         built = _built(model, mesh, layers or model.layers, dtype, checkpoints)
-        tokens = torch.empty((batch, 1 if phase is Phase.TOKEN else length), dtype=torch.int64)
+        tokens = torch.empty((batch, 1 if phase is Phase.DECODING else length), dtype=torch.int64)
         if phase is Phase.TRAINING:
             step: Callable[..., Any] = training_step(built, mesh)
             arguments: tuple[Any, ...] = tokens, torch.empty_like(tokens)
         else:
             cache = built.make_cache(batch, length) if model.causal else []
-            at = torch.empty(1, dtype=torch.int64) if phase is Phase.TOKEN else None
+            at = torch.empty(1, dtype=torch.int64) if phase is Phase.DECODING else None
             step, arguments = built.next_token, (tokens, cache or None, at)
     with recorded_rank(mesh), torch.set_grad_enabled(phase is Phase.TRAINING):
         graph = record(step, *arguments)
@@ -91,7 +89,7 @@ def record_phase(
 
 
 @lru_cache(maxsize=16)
-def _built(model: Model, mesh: Mesh, layers: int, dtype: torch.dtype, checkpoints: bool) -> Any:  # noqa: FBT001
+def _built(model: Model, mesh: Mesh, layers: int, dtype: torch.dtype, checkpoints: bool) -> Any:
     return model.build(mesh, layers, checkpoints=checkpoints).to(dtype)
 
 

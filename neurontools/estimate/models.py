@@ -23,7 +23,7 @@ YAML_HELP = (
     "'vocabulary: 128256', 'positions: 8192'"
 )
 _ACTIVATIONS = ("silu", "gelu", "relu")
-_MOST = 1 << 24  # of one dimension
+MOST = 1 << 24  # of one dimension
 
 
 class ModelError(NeuronToolsError):
@@ -140,7 +140,9 @@ def _json(file: str, text: bytes) -> dict[str, Any]:
     except FormatError as error:
         raise FileError(file, [error.problem], "config.json is JSON; other models are *.yaml") from error
     if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
-        raise ModelError(f"{file} has no 'model_type'", "give a config.json of transformers, or a *.yaml file")
+        raise ModelError(
+            f"{file} has no 'model_type'", "give a config.json of transformers, or a *.yaml file"
+        )
     return found
 
 
@@ -162,7 +164,7 @@ def _read_sizes(file: str, text: bytes) -> Architecture:
 def _sizes(section: Section) -> Architecture:
     from neurontools.estimate.decoder import Architecture
 
-    size = whole(1, _MOST)
+    size = whole(1, MOST)
     width, heads = section.require("width", size), section.require("heads", size)
     return Architecture(
         layers=section.require("layers", whole(1, 10_000)),
@@ -174,10 +176,10 @@ def _sizes(section: Section) -> Architecture:
         vocabulary=section.require("vocabulary", size),
         positions=section.require("positions", size),
         norm=section.read("norm", choice(("rms", "layer"), "norm"), "rms") or "rms",
-        gated=section.read("gated", FLAG, True),  # noqa: FBT003  the default
+        gated=section.read("gated", FLAG, True),
         activation=section.read("activation", choice(_ACTIVATIONS, "activation"), "silu") or "silu",
-        rotary=section.read("rotary", FLAG, True),  # noqa: FBT003
-        bias=section.read("bias", FLAG, False),  # noqa: FBT003
-        tied=section.read("tied", FLAG, False),  # noqa: FBT003
-        causal=section.read("causal", FLAG, True),  # noqa: FBT003
+        rotary=section.read("rotary", FLAG, True),
+        bias=section.read("bias", FLAG, False),
+        tied=section.read("tied", FLAG, False),
+        causal=section.read("causal", FLAG, True),
     )

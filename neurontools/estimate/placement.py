@@ -78,4 +78,3 @@ def degrees_on(model: Model, place: Place, wanted: Sequence[int]) -> list[int]:
         for degree in found
         if degree <= place.cores and (bool(wanted) or allowed is None or degree in {1, *allowed})
     ]
-

@@ -21,14 +21,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from neurontools.compiler.graph import Graph, Lifted, Slot, View
 from neurontools.errors import NeuronToolsError
-from neurontools.xla.buffers import NEVER, DeviceBuffer, buffer_of
+from neurontools.xla.buffers import NEVER, DeviceBuffer
 from neurontools.xla.call_capture import Call
 from neurontools.xla.geometry import geometry_of, intern_layout, storage_of
 from neurontools.xla.graph_values import view_from
 from neurontools.xla.kernels import find_scalar_overload
 from neurontools.xla.layers import attention
 from neurontools.xla.learning import HELD_BY_RECORDER
-from neurontools.xla.operators import Kind, Operator, call_arguments, operator_of
+from neurontools.xla.operators import Kind, Operator, operator_of
 from neurontools.xla.registry import is_recorded_whole
 from neurontools.xla.trie import Fresh
 
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 _EMPTY = frozenset({"aten::empty", "aten::empty_strided"})
 _COPIES = frozenset({"aten::copy_", "aten::_to_copy"})
-_EXPLICIT_KEYS = (torch._C.DispatchKey.CompositeExplicitAutograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+_EXPLICIT_KEYS = (
+    torch._C.DispatchKey.CompositeExplicitAutograd,
+    torch._C.DispatchKey.CompositeImplicitAutograd,
+)
 
 
 class RecordingError(NeuronToolsError):

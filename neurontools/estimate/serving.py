@@ -108,7 +108,7 @@ def _fitting(
 
 
 def _first(model: Model) -> Phase:
-    return Phase.TOKEN if model.causal else Phase.PROMPT
+    return Phase.DECODING if model.causal else Phase.PROMPT
 
 
 def _serving(steps: Steps, place: Place, load: Load, degree: int, hourly: float | None) -> Serving:
@@ -119,7 +119,7 @@ def _serving(steps: Steps, place: Place, load: Load, degree: int, hourly: float 
     first = steps.step(Phase.PROMPT, at_once, load.prompt, degree, device, lnc)
     token: Step | None = None
     if model.causal and load.output:
-        token = steps.step(Phase.TOKEN, load.batch, load.prompt + load.output, degree, device, lnc)
+        token = steps.step(Phase.DECODING, load.batch, load.prompt + load.output, degree, device, lnc)
     replicas = place.cores // degree
     if token is None:
         tokens, time_ns = load.prompt * at_once, first.time_ns
@@ -156,7 +156,9 @@ def _nowhere(
 ) -> PlacementError | ModelError:
     if not choices:
         asked = f"a tensor-parallel degree of {min(wanted)}" if wanted else "one core"
-        return PlacementError(f"no instance type given has the cores for {asked}", "give larger ones: --instance")
+        return PlacementError(
+            f"no instance type given has the cores for {asked}", "give larger ones: --instance"
+        )
     place, load, degree = max(choices, key=lambda choice: choice[2] * choice[0].hbm_bytes)
     weights = steps.weight_bytes(_first(steps.model), degree)
     names = ", ".join(dict.fromkeys(each.instance.name for each in places))

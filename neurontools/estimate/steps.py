@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from neurontools.compiler.engines.cost import GraphCost
     from neurontools.compiler.graph import Graph
     from neurontools.estimate.graphs import Phase, Recorded
     from neurontools.estimate.models import Model
@@ -124,20 +125,19 @@ class Steps:
         return self._recorded[call]
 
 
-def graph_step(graph: Graph, device: DeviceType, lnc: int) -> Step:
-    """Return an execution of a graph; its inputs count as weights."""
-    from neurontools.estimate.graphs import Recorded
-
-    return _step(Recorded(graph, sum(graph.slots[slot].nbytes for slot in graph.inputs), 0), device, lnc)
+def step_of(
+    cost: GraphCost, graph: Graph, device: DeviceType, lnc: int, sizes: tuple[float, float, float]
+) -> Step:
+    """Return an execution of a graph from its schedule; `sizes` are bytes of weights, keys and values, and the rest."""
+    busy = [float(sum(map(cost.engine_busy_ns, engines))) for engines in _BOUNDS.values()]
+    busy.append(launch_ns(graph, ModelledCore(device, lnc)))
+    return Step(cost.total_ns, cost.matmul_flops, *sizes, tuple(busy))
 
 
 def _step(recorded: Recorded, device: DeviceType, lnc: int) -> Step:
     graph = recorded.graph
-    cost = estimate(graph, device, lnc=lnc)
-    busy = [float(sum(map(cost.engine_busy_ns, engines))) for engines in _BOUNDS.values()]
-    busy.append(launch_ns(graph, ModelledCore(device, lnc)))
     sizes = recorded.weight_bytes, recorded.cache_bytes, scratch_bytes(graph)
-    return Step(cost.total_ns, cost.matmul_flops, *sizes, tuple(busy))
+    return step_of(estimate(graph, device, lnc=lnc), graph, device, lnc, sizes)
 
 
 def _with_layers(parts: Sequence[Step], layers: int) -> Step:

@@ -19,7 +19,7 @@ from torch import nn
 
 from neurontools.errors import MissingDependencyError
 from neurontools.estimate.decoder import attend
-from neurontools.estimate.models import ModelError
+from neurontools.estimate.models import MOST, ModelError
 from neurontools.estimate.parallel import Mesh, VocabularyPart, add, split
 
 if TYPE_CHECKING:
@@ -80,13 +80,19 @@ class TransformersModel:
             raise ModelError(f"transformers has no tensor-parallel plan for {self.name}", _SHARED)
         for name, module in list(model.named_modules()):
             style = plan.get(re.sub(r"\d+", "*", name))
-            if isinstance(module, nn.Linear) and style is not None and module is not model.get_output_embeddings():
+            if (
+                isinstance(module, nn.Linear)
+                and style is not None
+                and module is not model.get_output_embeddings()
+            ):
                 self._share_linear(name, module, style, mesh)
             for attribute in ("num_heads", "num_attention_heads", "num_key_value_heads"):
                 if isinstance(getattr(module, attribute, None), int):
                     setattr(module, attribute, max(1, getattr(module, attribute) // mesh.tensor))
             if hasattr(module, "num_key_value_groups"):
-                module.num_key_value_groups = (self.heads // mesh.tensor) // max(1, self.kv_heads // mesh.tensor)
+                module.num_key_value_groups = (self.heads // mesh.tensor) // max(
+                    1, self.kv_heads // mesh.tensor
+                )
         self._share_vocabulary(model, mesh)
 
     def _share_linear(self, name: str, module: nn.Linear, style: str, mesh: Mesh) -> None:
@@ -97,7 +103,9 @@ class TransformersModel:
             is_of_keys = module.out_features == self.kv_heads * self.head_width
             parts = min(mesh.tensor, self.kv_heads) if is_of_keys else mesh.tensor
             if module.out_features % parts:
-                raise ModelError(f"{mesh.tensor} ranks do not divide the {module.out_features} outputs of {name}")
+                raise ModelError(
+                    f"{mesh.tensor} ranks do not divide the {module.out_features} outputs of {name}"
+                )
             _cut(module, "out_features", 0, module.out_features // parts)
             if module.bias is not None:
                 module.bias = nn.Parameter(module.bias[: module.out_features])
@@ -138,7 +146,9 @@ class Part(nn.Module):
         layers = range(self.model.config.num_hidden_layers)
         return [(weight.new_empty(shape), weight.new_empty(shape)) for _ in layers]
 
-    def next_token(self, tokens: torch.Tensor, cache: Any = None, at: torch.Tensor | None = None) -> torch.Tensor:
+    def next_token(
+        self, tokens: torch.Tensor, cache: Any = None, at: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return the logits of the token after the last one; of an encoder the results of all."""
         if not self.whole.causal:
             result: torch.Tensor = self.model(tokens)[0]
@@ -181,7 +191,7 @@ def _cache_type() -> Any:
             new = zip(self.tensors[layer_idx], (key, value), strict=True)
             return tuple(kept.index_copy_(2, at, states) for kept, states in new)
 
-        def get_seq_length(self, layer_idx: int = 0) -> int:
+        def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002  its signature
             """Return 0: positions are given."""
             return 0
 
@@ -189,7 +199,7 @@ def _cache_type() -> Any:
 
 
 def _attention(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **_: Any
+    module: Any, query: Any, key: Any, value: Any, _mask: Any, scaling: float | None = None, **_: Any
 ) -> tuple[torch.Tensor, None]:
     causal = getattr(module, "is_causal", True)
     return attend(query, key, value, scaling, causal=causal).transpose(1, 2).contiguous(), None
@@ -207,7 +217,8 @@ def read_config(file: str, fields: dict[str, Any]) -> TransformersModel:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     except ImportError as error:
         raise MissingDependencyError(
-            f"a config.json needs transformers: {_first_line(error)}", "pip install transformers, or describe the model in YAML"
+            f"a config.json needs transformers: {_first_line(error)}",
+            "pip install transformers, or describe the model in YAML",
         ) from error
     kind = fields["model_type"]
     if kind not in CONFIG_MAPPING:
@@ -217,10 +228,7 @@ def read_config(file: str, fields: dict[str, Any]) -> TransformersModel:
         )
     try:
         config = CONFIG_MAPPING[kind].from_dict(fields)
-        layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
-        sizes = layers, heads, width, config.vocab_size, config.max_position_embeddings
-        if not all(type(size) is int and size > 0 for size in sizes) or width % heads * (not getattr(config, "head_dim", 0)):
-            raise ValueError(f"sizes {', '.join(map(str, sizes))} do not fit each other")
+        _check_sizes(config)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelError(
             f"{file} does not describe a transformer with one stack of layers: {_first_line(error)}", _SHARED
@@ -228,6 +236,22 @@ def read_config(file: str, fields: dict[str, Any]) -> TransformersModel:
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"{file}: models with encoder and decoder are not supported", _SHARED)
     return _model_of(config, kind)
+
+
+def _check_sizes(config: Any) -> None:
+    names = (
+        "num_hidden_layers",
+        "num_attention_heads",
+        "hidden_size",
+        "vocab_size",
+        "max_position_embeddings",
+    )
+    for name in names:
+        size = getattr(config, name)
+        if type(size) is not int or not 0 < size < MOST:
+            raise ValueError(f"{name} is {size!r}")
+    if config.hidden_size % config.num_attention_heads and not getattr(config, "head_dim", None):
+        raise ValueError(f"{config.num_attention_heads} heads do not divide a width of {config.hidden_size}")
 
 
 def _model_of(config: Any, kind: str) -> TransformersModel:
@@ -240,7 +264,11 @@ def _model_of(config: Any, kind: str) -> TransformersModel:
     AttentionMaskInterface.register(_ATTENTION, lambda *_, **__: None)
     name = next(iter(config.architectures or ()), "")
     is_causal = not name or name.endswith(("CausalLM", "LMHeadModel"))
-    kinds = transformers.AutoModelForCausalLM if is_causal else getattr(transformers, name, transformers.AutoModel)
+    kinds = (
+        transformers.AutoModelForCausalLM
+        if is_causal
+        else getattr(transformers, name, transformers.AutoModel)
+    )
     config._attn_implementation = _ATTENTION
 
     def make(chosen: Any) -> nn.Module:

@@ -32,8 +32,13 @@ BERT = Architecture(
 CASES = [
     pytest.param(sizes, phase, checkpoints, id=f"{name}-{phase}{'-checkpoints' * checkpoints}")
     for name, sizes in (("llama", LLAMA), ("gpt2", GPT2), ("bert", BERT))
-    for phase, checkpoints in ((Phase.PROMPT, False), (Phase.TOKEN, False), (Phase.TRAINING, False), (Phase.TRAINING, True))
-    if sizes.causal or phase is not Phase.TOKEN
+    for phase, checkpoints in (
+        (Phase.PROMPT, False),
+        (Phase.DECODING, False),
+        (Phase.TRAINING, False),
+        (Phase.TRAINING, True),
+    )
+    if sizes.causal or phase is not Phase.DECODING
 ]
 
 
@@ -52,7 +57,7 @@ def recorded_on_device(
     model = Transformer(sizes, mesh, checkpoints=checkpoints).to(dtype).to("xla")
     if sizes.tied:
         model.head.weight = model.tokens.weight  # which `to` makes two of, on this device
-    tokens = torch.randint(0, sizes.vocabulary, (batch, 1 if phase is Phase.TOKEN else length)).to("xla")
+    tokens = torch.randint(0, sizes.vocabulary, (batch, 1 if phase is Phase.DECODING else length)).to("xla")
     if phase is Phase.TRAINING:
         step, labels = training_step(model, mesh), tokens.clone()
         api.mark_step()
@@ -60,7 +65,7 @@ def recorded_on_device(
     else:
         with torch.no_grad():
             cache = [tuple(part.zero_() for part in pair) for pair in model.make_cache(batch, length)]
-            at = torch.tensor([length - 1]).to("xla") if phase is Phase.TOKEN else None
+            at = torch.tensor([length - 1]).to("xla") if phase is Phase.DECODING else None
             api.mark_step()
             kept = model.next_token(tokens, cache if sizes.causal else None, at)
     api.mark_step()
@@ -88,7 +93,12 @@ def comparable(node: Node) -> Node:
         return arg
 
     return structs.replace(
-        node, args=strip(node.args), kwargs=strip(node.kwargs), results=strip(node.results), source="", layer=""
+        node,
+        args=strip(node.args),
+        kwargs=strip(node.kwargs),
+        results=strip(node.results),
+        source="",
+        layer="",
     )
 
 
