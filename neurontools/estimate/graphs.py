@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -12,7 +12,7 @@ from neurontools.estimate.parallel import Mesh, recorded_rank, reduce_gradients,
 from neurontools.estimate.recording import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from torch import nn
 
@@ -73,7 +73,7 @@ def record_phase(
     mesh = Mesh(degree, data)
     cache: list[tuple[torch.Tensor, torch.Tensor]] = []
     with torch.device("meta"):
-        built = _built(model, mesh, layers or model.layers, dtype, checkpoints)
+        built = _built(cast("Hashable", model), mesh, layers or model.layers, dtype, checkpoints)
         tokens = torch.empty((batch, 1 if phase is Phase.DECODING else length), dtype=torch.int64)
         if phase is Phase.TRAINING:
             step: Callable[..., Any] = training_step(built, mesh)
@@ -89,7 +89,7 @@ def record_phase(
 
 
 @lru_cache(maxsize=16)
-def _built(model: Model, mesh: Mesh, layers: int, dtype: torch.dtype, checkpoints: bool) -> Any:
+def _built(model: Any, mesh: Mesh, layers: int, dtype: torch.dtype, checkpoints: bool) -> Any:
     return model.build(mesh, layers, checkpoints=checkpoints).to(dtype)
 
 

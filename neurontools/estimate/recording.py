@@ -13,7 +13,7 @@ import functools
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -69,7 +69,7 @@ def _as_on_device() -> Iterator[None]:
     def autocast_of(device_type: str, *args: Any, **kwargs: Any) -> Any:
         return autocast("cpu" if device_type == "meta" else device_type, *args, **kwargs)
 
-    F.scaled_dot_product_attention, torch.autocast = attention, autocast_of
+    F.scaled_dot_product_attention, torch.autocast = attention, autocast_of  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -113,7 +113,7 @@ class _MetaCall(Call):
         return self.operator.index, tuple(map(of, self._args)), keywords
 
 
-class _Recording(TorchDispatchMode):
+class _Recording(TorchDispatchMode):  # type: ignore[misc]
     """The operators of a program, in the terms of `xla.call_capture`."""
 
     device = "meta"
@@ -169,7 +169,7 @@ class _Recording(TorchDispatchMode):
         return self._record(operator, values)
 
     def _record(self, operator: Operator, values: tuple[Any, ...]) -> Any:
-        call = _MetaCall(self, operator, values)  # type: ignore[arg-type]  # uses no other part of a recorder
+        call = _MetaCall(cast("Any", self), operator, values)
         call.read()
         key = call.signature(self.scalars)
         recipes = _known_results.get(key)

@@ -249,8 +249,6 @@ def _price(price: float | None, factor: Range) -> str:
 
 
 def _between(value: float, factor: Range) -> str:
-    value, low, high = (
-        f"{end:.0f}" if end >= 1000 else f"{end:.3g}"
-        for end in (value, value * factor.low, value * factor.high)
-    )
-    return f"{value} ({low} - {high})"
+    ends = (value, value * factor.low, value * factor.high)
+    shown, low, high = (f"{end:.0f}" if end >= 1000 else f"{end:.3g}" for end in ends)
+    return f"{shown} ({low} - {high})"

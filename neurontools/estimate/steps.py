@@ -141,9 +141,9 @@ def _step(recorded: Recorded, device: DeviceType, lnc: int) -> Step:
 
 
 def _with_layers(parts: Sequence[Step], layers: int) -> Step:
-    numbers = [_grown(column, layers) for column in zip(*(part[:-1] for part in parts), strict=True)]
-    busy = tuple(_grown(column, layers) for column in zip(*(part.busy_ns for part in parts), strict=True))
-    return Step(*numbers, busy)
+    *columns, busy = zip(*parts, strict=True)
+    grown_busy = tuple(_grown(column, layers) for column in zip(*busy, strict=True))
+    return Step._make([*(_grown(column, layers) for column in columns), grown_busy])
 
 
 def _grown(values: Sequence[float], layers: int) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from neurontools.estimate.models import MOST, ModelError
 from neurontools.estimate.parallel import Mesh, VocabularyPart, add, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _ATTENTION = "neurontools"
 _ROWS, _COLUMNS = "rowwise", ("colwise", "colwise_rep")
@@ -58,12 +59,8 @@ class TransformersModel:
         config.num_hidden_layers = layers
         if getattr(config, "layer_types", None):
             config.layer_types = config.layer_types[:layers]
-        try:
+        with _explained("build", self.name):
             model = self.make(config).eval()
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise ModelError(
-                f"transformers cannot build {self.name}: {_first_line(error)}", "correct its config.json"
-            ) from error
         if checkpoints:
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
             model.train()
@@ -131,6 +128,17 @@ def _cut(module: nn.Linear, attribute: str, dim: int, size: int) -> None:
     module.weight = nn.Parameter(module.weight.narrow(dim, 0, size).clone())
 
 
+@contextmanager
+def _explained(action: str, name: str) -> Iterator[None]:
+    """Say in one line why the code of transformers fails."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"transformers cannot {action} {name}: {_first_line(error)}", "correct its config.json"
+        ) from error
+
+
 class Part(nn.Module):
     """A model of transformers with the methods of `decoder.Transformer`."""
 
@@ -151,35 +159,36 @@ class Part(nn.Module):
     ) -> torch.Tensor:
         """Return the logits of the token after the last one; of an encoder the results of all."""
         if not self.whole.causal:
-            result: torch.Tensor = self.model(tokens)[0]
-            return result
+            return self.logits(tokens)
         where = torch.arange(tokens.size(1), device=tokens.device) if at is None else at
         kept = _cache_type()(cache, is_prompt=at is None)
-        found: torch.Tensor = self.model(
-            tokens,
-            past_key_values=kept,
-            cache_position=where,
-            position_ids=where[None],
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits
+        settings = {
+            "cache_position": where,
+            "position_ids": where[None],
+            "use_cache": True,
+            "logits_to_keep": 1,
+        }
+        with _explained("run", self.whole.name):
+            found: torch.Tensor = self.model(tokens, past_key_values=kept, **settings).logits
         return found
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits of all tokens."""
-        found: torch.Tensor = self.model(tokens, **({"use_cache": False} if self.whole.causal else {}))[0]
+        settings = {"use_cache": False} if self.whole.causal else {}
+        with _explained("run", self.whole.name):
+            found: torch.Tensor = self.model(tokens, **settings)[0]
         return found
 
 
 def _cache_type() -> Any:
     from transformers.cache_utils import Cache
 
-    class GivenCache(Cache):
+    class GivenCache(Cache):  # type: ignore[misc]
         """Keys and values in given tensors, written from the start for a prompt, else at the positions of a call."""
 
         def __init__(self, tensors: list[tuple[torch.Tensor, torch.Tensor]], *, is_prompt: bool) -> None:
             self.tensors, self.is_prompt = tensors, is_prompt
-            self.layers = []
+            self.layers: list[object] = []
 
         def update(self, key: Any, value: Any, layer_idx: int, cache_kwargs: Any = None) -> Any:
             """Write keys and values of a layer, and return all of them."""
