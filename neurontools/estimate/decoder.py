@@ -79,7 +79,7 @@ def attend(
     return torch.matmul(weights, value).view(batch, heads, 1, depth)
 
 
-class RmsNorm(nn.Module):
+class RmsNorm(nn.Module):  # type: ignore[misc]
     """Divides by the root of the mean square, in float32."""
 
     def __init__(self, width: int) -> None:
@@ -93,7 +93,7 @@ class RmsNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     """Attention and feed-forward block of one rank."""
 
     def __init__(self, sizes: Architecture, mesh: Mesh) -> None:
@@ -154,7 +154,7 @@ def _rotated(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> tor
     return x * cosines + torch.cat((-x[..., half:], x[..., :half]), -1) * sines
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module):  # type: ignore[misc]
     """One rank's part of a transformer; rank 0's, where ranks differ.
 
     Args:

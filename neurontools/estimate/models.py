@@ -36,13 +36,29 @@ class Model(Protocol):
     Its parts have the methods of `decoder.Transformer`: `next_token`, `make_cache` and `logits`.
     """
 
-    name: str
-    layers: int
-    heads: int
-    kv_heads: int
-    vocabulary: int
-    positions: int
-    causal: bool
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+
+    @property
+    def heads(self) -> int:
+        """Heads of queries."""
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+
+    @property
+    def positions(self) -> int:
+        """Tokens of the longest sequence."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether it is a decoder."""
 
     def build(self, mesh: Mesh, layers: int, *, checkpoints: bool = False) -> nn.Module:
         """Return rank 0's part with some of the layers, on the device of torch's context."""
@@ -58,7 +74,6 @@ class PlainModel:
     layers = property(lambda self: self.sizes.layers)
     heads = property(lambda self: self.sizes.heads)
     kv_heads = property(lambda self: self.sizes.kv_heads)
-    vocabulary = property(lambda self: self.sizes.vocabulary)
     positions = property(lambda self: self.sizes.positions)
     causal = property(lambda self: self.sizes.causal)
 

@@ -54,7 +54,7 @@ def recorded_rank(mesh: Mesh) -> Iterator[None]:
         worker_group.replace(before)
 
 
-class _Split(torch.autograd.Function):
+class _Split(torch.autograd.Function):  # type: ignore[misc]
     """Before layers that are split by their outputs: the gradients of the parts are added."""
 
     @staticmethod
@@ -67,7 +67,7 @@ class _Split(torch.autograd.Function):
         return _reduced(gradient, ctx.mesh), None
 
 
-class _Add(torch.autograd.Function):
+class _Add(torch.autograd.Function):  # type: ignore[misc]
     """After layers that are split by their inputs: the results of the parts are added."""
 
     @staticmethod
@@ -99,7 +99,7 @@ def add(value: torch.Tensor, mesh: Mesh, reduce_type: str = "sum") -> torch.Tens
     return found
 
 
-class VocabularyPart(nn.Embedding):
+class VocabularyPart(nn.Embedding):  # type: ignore[misc]
     """The first of equal parts of an embedding: rank 0's; tokens of other parts are zero until the parts are added."""
 
     def __init__(self, vocabulary: int, width: int, mesh: Mesh) -> None:

@@ -43,7 +43,6 @@ class TransformersModel:
     layers = property(lambda self: self.config.num_hidden_layers)
     heads = property(lambda self: self.config.num_attention_heads)
     kv_heads = property(lambda self: getattr(self.config, "num_key_value_heads", None) or self.heads)
-    vocabulary = property(lambda self: self.config.vocab_size)
     positions = property(lambda self: self.config.max_position_embeddings)
     head_width = property(
         lambda self: getattr(self.config, "head_dim", None) or self.config.hidden_size // self.heads
@@ -57,6 +56,7 @@ class TransformersModel:
         """
         config = copy.deepcopy(self.config)
         config.num_hidden_layers = layers
+        config.pad_token_id = None  # for which some models read the tokens
         if getattr(config, "layer_types", None):
             config.layer_types = config.layer_types[:layers]
         with _explained("build", self.name):
@@ -139,7 +139,7 @@ def _explained(action: str, name: str) -> Iterator[None]:
         ) from error
 
 
-class Part(nn.Module):
+class Part(nn.Module):  # type: ignore[misc]
     """A model of transformers with the methods of `decoder.Transformer`."""
 
     def __init__(self, model: nn.Module, whole: TransformersModel, mesh: Mesh) -> None:
