@@ -39,6 +39,7 @@ COMMANDS = {
     ),
     "packager": ("packager", "neuron-packager", "inspect and unpack NEFF files"),
     "profile": ("profile", "neuron-profile", "capture and view profiles of runs"),
+    "estimate": ("estimate", "", "estimate memory, speed and cost of a model on instance types"),
     "nccom-test": ("nccom_test", "nccom-test", "time collective operations between NeuronCores"),
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
     "fault": ("fault", "", "inject faults into the simulated machine"),

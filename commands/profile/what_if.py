@@ -104,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     change = Change(arguments.dtype, arguments.batch, dict(arguments.shape), arguments.attention)
     prices = read_prices(arguments.prices) if arguments.prices else {}
-    path = _neff_path(arguments.source)
+    path = neff_path(arguments.source)
     with open_input(path) as file:
         neff = parse(file.read())
     names = arguments.instance
@@ -123,7 +123,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if any(forecast.after_ns is not None for forecast in forecasts) else 1
 
 
-def _neff_path(source: str) -> str:
+def neff_path(source: str) -> str:
     """Return the path of the NEFF that is meant; of a profile that of the program with most device time."""
     from neurontools.cache.selection import find_neff
 

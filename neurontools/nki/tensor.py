@@ -15,7 +15,7 @@ from neurontools.nki.context import (
     note_write,
     running,
 )
-from neurontools.nki.dtypes import cast, item_bytes, to_float32
+from neurontools.nki.dtypes import cast, to_float32
 from neurontools.nki.locations import user_location
 from neurontools.nki.strides import offsets_grid
 from neurontools.nki.tensor_views import TensorView

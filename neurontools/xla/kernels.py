@@ -64,7 +64,7 @@ def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
         for position, p in enumerate(operator.parameters)
     )
     defaults = [tuple(p.default) if isinstance(p.default, list) else p.default for p in operator.parameters]
-    scalar_overload = _find_scalar_overload(operator)
+    scalar_overload = find_scalar_overload(operator)
     overload_keywords = (
         None if scalar_overload is None else tuple(p.keyword_only for p in scalar_overload.parameters)
     )
@@ -77,7 +77,7 @@ def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
     return kernel
 
 
-def _find_scalar_overload(operator: Operator) -> Operator | None:
+def find_scalar_overload(operator: Operator) -> Operator | None:
     """Find the overload that takes a number as the second argument: torch hands numbers to the tensor overload."""
     schema = operator.overload._schema
     scalar_overload = find_overload(f"{schema.name}.{_SCALAR_OVERLOADS.get(schema.overload_name, '?')}")

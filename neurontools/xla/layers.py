@@ -174,7 +174,8 @@ def _choice(
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    host = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    batch, *others = tensor.shape  # the choice is the same for every batch above 1
+    host = torch.empty_strided([min(batch, 2), *others], tensor.stride(), dtype=tensor.dtype)
     return host.requires_grad_(tensor.requires_grad)
 
 

@@ -150,6 +150,11 @@ class Registry:
         return kernel(*args, **kwargs)
 
 
+def is_recorded_whole(qualified: str) -> bool:
+    """Return whether the device has a kernel for an operator, such as `aten::add.Tensor`: it is not taken apart."""
+    return _can_wait(qualified) or _wanted(qualified, qualified.removeprefix("aten::"))
+
+
 def _can_wait(qualified: str) -> bool:
     """Return whether the first call reaches the fallback, which registers the kernel: torch would take a composite first."""
     return not any(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key) for key in _COMPOSITE_KEYS)
