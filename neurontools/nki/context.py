@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
-    from neurontools.nki.regions import AccessPattern
 
 
 class ElementAccess(NamedTuple):
@@ -45,7 +44,7 @@ class ElementAccess(NamedTuple):
     elements: Any = None
     is_gather: bool = False
     has_register: bool = False
-    pattern: AccessPattern | None = None
+    pattern: Any = None
 
     @property
     def is_dynamic(self) -> bool:

@@ -179,11 +179,9 @@ class _Builder:
 
     def _find_hbm(self) -> None:
         """Leave out tensors in HBM that are only read or only written: no instruction waits for another there."""
-        read: set[Allocation] = set()
-        written: set[Allocation] = set()
-        for record in self.core.records:
-            read.update(access.allocation for access in record.reads)
-            written.update(access.allocation for access in record.writes)
+        records = self.core.records
+        read = {access.allocation for record in records for access in record.reads}
+        written = {access.allocation for record in records for access in record.writes}
         for allocation in read ^ written:
             if allocation.region not in ON_CHIP:
                 self.tensors[allocation] = None

@@ -269,8 +269,13 @@ class _Scheduler:
         if instruction.engine is Engine.CC:
             self._exchange(instruction)
             return
-        engine, busy = self._choose(instruction)
+        engine, busy = instruction.engine, instruction.count * instruction.tile_ns
         start, end, after = self._ready(instruction, busy)
+        if instruction.scalar_ns >= 0:  # the engine that finishes first runs it
+            other = instruction.count * instruction.scalar_ns
+            if max(self.free[Engine.SCALAR], start) + other < max(self.free[engine], start) + busy:
+                engine, busy = Engine.SCALAR, other
+                start, end, after = self._ready(instruction, busy)
         if not instruction.count:  # folded into a neighbour: only passes values on
             self._place(instruction, engine, start, max(start, end), 0, after)
             return
@@ -325,16 +330,6 @@ class _Scheduler:
                     self.psum.read(number, made, self.operator, start, end)
                 else:
                     self.psum.of_group[number] = self.psum.of_group[made]
-
-    def _choose(self, instruction: Instruction) -> tuple[Engine, float]:
-        """Return the engine that finishes first, and how long it works."""
-        engine, busy = instruction.engine, instruction.count * instruction.tile_ns
-        if instruction.scalar_ns >= 0:
-            ready = self._ready(instruction, busy)[0]
-            other = instruction.count * instruction.scalar_ns
-            if max(self.free[Engine.SCALAR], ready) + other < max(self.free[engine], ready) + busy:
-                return Engine.SCALAR, other
-        return engine, busy
 
     def _ramp(self, engine: Engine, start: float, busy: float) -> float:
         """Return the time that the Tensor engine loses to its current limit after a pause (trn2 and trn3)."""

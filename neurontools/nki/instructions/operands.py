@@ -35,7 +35,7 @@ def refuse(opcode: str, reason: str, remedy: str = "", *tensors: Any) -> NoRetur
 
 
 def signature_of(opcode: str, operands: tuple[Any, ...], *options: Any) -> tuple[Any, ...]:
-    """Return what the checks of an instruction depend on; it equals no other where an operand is no tensor."""
+    """Return what the checks of an instruction depend on; unique unless all operands are tensors."""
     try:
         signature = (opcode, *[tile.pattern for tile in operands], *options)
         hash(signature)
