@@ -22,7 +22,7 @@ def empty(*shape: int, dtype: torch.dtype, is_weight: bool = False) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta", requires_grad=is_weight and dtype.is_floating_point)
 
 
-class Exchange(torch.autograd.Function):
+class ReversedExchange(torch.autograd.Function):
     """An exchange whose gradient goes the other way: sums to copies, gathered rows to summed shares."""
 
     @staticmethod
@@ -97,12 +97,12 @@ class Decoder:
         """Bring what a sharded layer reads to all workers."""
         if not self.is_trained:
             return x
-        return Exchange.apply(x, "all_gather", "reduce_scatter", self.workers)  # type: ignore[no-any-return]
+        return ReversedExchange.apply(x, "all_gather", "reduce_scatter", self.workers)  # type: ignore[no-any-return]
 
     def leave(self, x: Tensor) -> Tensor:
         """Add the parts that the workers have."""
         forth, back = ("reduce_scatter", "all_gather") if self.is_trained else ("all_reduce_", "")
-        return Exchange.apply(x, forth, back, self.workers)  # type: ignore[no-any-return]
+        return ReversedExchange.apply(x, forth, back, self.workers)  # type: ignore[no-any-return]
 
     def mlp(self, x: Tensor) -> Tensor:
         """Two linear layers, the first with a gate or gelu."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from benchmarks.engine_model.diffusion import Layers
-from benchmarks.engine_model.sharded import Exchange, empty
+from benchmarks.engine_model.sharded import ReversedExchange, empty
 
 Tensor = torch.Tensor
 
@@ -38,7 +38,7 @@ def _norm(made: Layers, x: Tensor) -> Tensor:
 
 def _sum(x: Tensor, workers: int) -> Tensor:
     """Add the parts that the workers have."""
-    return Exchange.apply(x, "all_reduce_", "", workers)  # type: ignore[no-any-return]
+    return ReversedExchange.apply(x, "all_reduce_", "", workers)  # type: ignore[no-any-return]
 
 
 def _mlp(made: Layers, x: Tensor, sizes: dict[str, Any], workers: int) -> Tensor:
