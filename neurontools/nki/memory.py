@@ -129,7 +129,7 @@ class Storage:
     def _fill(self) -> None:
         self.is_blank = False
         kind = self._data.dtype.kind
-        self._data.fill(_UNWRITTEN_INTEGER if kind in "iu" else False if kind == "b" else np.nan)
+        self._data.fill(_UNWRITTEN_INTEGER if kind in "iu" else False if kind == "b" else _UNWRITTEN_FLOAT)
 
     def complete(self) -> None:
         """Note that all elements are written."""
@@ -159,3 +159,4 @@ class Storage:
 
 
 _UNWRITTEN_INTEGER = 4
+_UNWRITTEN_FLOAT = np.nan

@@ -31,7 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
         options = [config.getoption(name) for name in ("--cases", "--platform-target", "--sample", "--cpu-s")]
         config.pluginmanager.register(Cases(*options))
     matrix._SCALE_HEADROOM = 0  # since 2.31 scales of microscaling formats are twice as large
-    memory._UNWRITTEN_INTEGER = 0  # references hold zeros where kernels write nothing
+    memory._UNWRITTEN_INTEGER = memory._UNWRITTEN_FLOAT = (
+        0  # references hold zeros where kernels write nothing
+    )
     for mark in (
         "fast",
         "coverage_parametrize",
