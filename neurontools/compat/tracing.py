@@ -6,6 +6,7 @@ Source: AWS Neuron documentation, "PyTorch NeuronX Tracing API for Inference".
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shlex
 import sys
@@ -423,13 +424,22 @@ class _OnDevice(TorchFunctionMode):  # type: ignore[misc]
 def _traced_code() -> Iterator[None]:
     """Run code as code that is traced: libraries ask torch.jit.is_tracing before they look at values."""
     asks, fast = torch.jit.is_tracing, torch.backends.mha.get_fastpath_enabled()
+    rounding = {name: getattr(torch, name) for name in ("ceil", "floor", "round")}
     torch.jit.is_tracing = _is_asked_by_library
+    for name, function in rounding.items():  # of sizes, which are tensors where torch.jit.trace runs
+        setattr(torch, name, partial(_rounded, function, getattr(math, name, round)))
     torch.backends.mha.set_fastpath_enabled(value=False)  # its kernels take whole layers, as nested tensors
     try:
         yield
     finally:
         torch.jit.is_tracing = asks
+        for name, function in rounding.items():
+            setattr(torch, name, function)
         torch.backends.mha.set_fastpath_enabled(value=fast)
+
+
+def _rounded(of_tensor: Function, of_number: Function, value: Any, *args: Any, **options: Any) -> Any:
+    return of_number(value) if isinstance(value, int | float) else of_tensor(value, *args, **options)
 
 
 def _is_asked_by_library() -> bool:

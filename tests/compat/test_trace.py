@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import gc
+import math
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -266,6 +267,22 @@ def test_control_flow_is_that_of_the_example(neuronx):
     assert scaled.tolist() == [-3, 15]
     assert constant.tolist() == [1, 2]
     assert not torch.jit.is_tracing()
+
+
+def test_sizes_are_rounded_by_functions_of_torch_where_libraries_ask_for_tracing(neuronx):
+    def pad(x):
+        wanted = x.shape[1] / 4
+        columns = int(torch.ceil(wanted) * 4) if torch.jit.is_tracing() else math.ceil(wanted) * 4
+        lower = int(torch.floor(wanted)) + int(torch.round(wanted))
+        return torch.nn.functional.pad(x, (0, columns - x.shape[1])) + lower, torch.ceil(x)
+
+    x = torch.arange(10.0).view(2, 5) / 4
+    made = neuronx.trace(pad, torch.ones(2, 5))
+    padded, rounded = made(x)
+    assert torch.equal(padded, torch.nn.functional.pad(x, (0, 3)) + 2)
+    assert torch.equal(rounded, x.ceil())
+    with pytest.raises(TypeError):
+        torch.ceil(1.5)
 
 
 def test_analyze_counts_operators_and_shows_those_without_support(neuronx):

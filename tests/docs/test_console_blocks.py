@@ -106,5 +106,5 @@ def test_there_are_blocks():
         "links": 4,
         "nccom-test": 2,
         "neuron-ls": 5,
-        "sysfs": 7,
+        "sysfs": 8,
     }
