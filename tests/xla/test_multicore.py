@@ -9,22 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 torch = pytest.importorskip("torch")
-
-from neurontools.xla.distributed import collectives, worker_group
-from neurontools.xla.multicore.communicator import RankCommunicator
-from neurontools.xla.multicore.meeting import RankError, RecordedMeeting, ThreadMeeting
+collectives = pytest.importorskip("neurontools.xla.distributed.collectives")
+worker_group = pytest.importorskip("neurontools.xla.distributed.worker_group")
+communicator = pytest.importorskip("neurontools.xla.multicore.communicator")
+meetings = pytest.importorskip("neurontools.xla.multicore.meeting")
 
 pytestmark = pytest.mark.usefixtures("machine")
 
 
 def on_ranks(function, size, delays=()):
     """Call a function as each rank, in threads that start after their delays."""
-    meeting = ThreadMeeting()
+    meeting = meetings.ThreadMeeting()
 
     def run(rank):
         time.sleep(dict(enumerate(delays)).get(rank, 0))
         try:
-            with worker_group.substitute(RankCommunicator(meeting, rank, size)):
+            with worker_group.substitute(communicator.RankCommunicator(meeting, rank, size)):
                 return function(rank)
         except BaseException:
             meeting.fail(rank)
@@ -105,7 +105,7 @@ def test_a_rank_that_fails_ends_the_waits_of_the_others():
             waiting.set()
         try:
             return all_reduced("sum")(rank)
-        except RankError as error:
+        except meetings.RankError as error:
             return str(error)
 
     with pytest.raises(ValueError, match="of rank 1"):
@@ -113,8 +113,8 @@ def test_a_rank_that_fails_ends_the_waits_of_the_others():
 
 
 def test_a_recorded_rank_waits_for_nobody():
-    communicator = RankCommunicator(RecordedMeeting(), 0, 8)
-    with worker_group.substitute(communicator):
+    recorded = communicator.RankCommunicator(meetings.RecordedMeeting(), 0, 8)
+    with worker_group.substitute(recorded):
         assert collectives.group_size() == 8
         assert collectives.all_gather(torch.ones(2)).shape == (16,)
         assert collectives.reduce_scatter(torch.ones(16), "sum").shape == (2,)
