@@ -81,7 +81,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "get_device_states": "torch_xla.core.xla_model.get_rng_state",
         "set_device_states": "torch_xla.core.xla_model.set_rng_state",
     },
-    "torch_neuronx.testing.validation": {"logit_validation": "neuron_allclose"},
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
     "torch_neuronx": {
         "parallel_compile": "neuron_parallel_compile",

@@ -236,10 +236,11 @@ class Choosing(torch.nn.Module):
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_values_that_a_model_reads_are_those_of_the_examples(world, temperature):
-    model = compiled(generate(Choosing(), (torch.ones(2), torch.tensor([temperature]))))
+    artifacts = generate(Choosing(), (torch.ones(2), torch.tensor([temperature])))
+    model = compiled(artifacts)
     model.initialize([], [{}, {}], 0)
-    inputs = [torch.tensor([4.0, 6.0])] + [torch.tensor([2.0])] * (temperature != 1.0)
-    assert model.forward(inputs)[0].tolist() == [4.0 / temperature, 6.0 / temperature]
+    inputs = (torch.tensor([4.0, 6.0]), torch.tensor([temperature]))
+    assert model.forward(artifacts.flattener(inputs))[0].tolist() == [4.0 / temperature, 6.0 / temperature]
 
 
 def test_torch_script_records_a_model_without_weights(world):
@@ -306,9 +307,8 @@ def test_invalid_uses_are_named(world):
     assert "compiled for float32[2, 4]" in refusal(lambda: model.forward([torch.rand(3, 4)]))
     assert "takes 1 inputs, not 0" in refusal(lambda: model.forward([]))
     assert "inputs for 1" in refusal(lambda: model.forward_ranked([[torch.rand(2, 4)]]))
-    assert "rank 1" not in refusal(
-        lambda: torch.classes.neuron.SPMDModel(b"", b"{}", 2, 2).initialize([], [{}] * 2, 0)
-    )
+    damaged = torch.classes.neuron.SPMDModel(b"neff", b"{}", 2, 2)
+    assert "not a MetaNeff" in refusal(lambda: damaged.initialize([], [{}] * 2, 0))
 
 
 def test_a_rank_that_fails_ends_the_others(world, shims):
@@ -342,3 +342,25 @@ def test_the_runtime_has_the_memory_of_a_core(neuronx):
     with pytest.raises(ValueError, match="do not exist"):
         runtime.set_default_neuron_cores(1, 2)
     runtime.unload()
+
+
+def test_logits_of_a_generation_are_compared_behind_a_divergence(neuronx):
+    from torch_neuronx.testing.validation import logit_validation
+
+    expected = torch.tensor([[[1.0, 5.0, 2.0]], [[4.0, 3.9999, 0.0]], [[0.0, 1.0, 3.0]]])
+
+    def generate(changed):
+        def logits(given):
+            start = given.shape[1] - 2
+            return (expected + changed)[start:]
+
+        return logits
+
+    near = torch.zeros(3, 1, 3)
+    near[1, 0, 1] = 0.001
+    assert logit_validation([[7, 8]], generate(near), expected)[0]
+    far = torch.zeros(3, 1, 3)
+    far[2, 0, 0] = 9.0
+    passed, results, text = logit_validation([[7, 8]], generate(far), expected)
+    assert (passed, [each["passed"] for each in results]) == (False, [True, True, False])
+    assert text == "logits of tokens [2] differ"

@@ -135,6 +135,7 @@ class SpmdProgram:
             raise TracedModelError(
                 f"the checkpoint of rank {rank} lacks {name!r}", "add it to the checkpoint"
             )
+        _check(f"weight {name!r} of rank {rank}", found, self._forms[position], "shard the checkpoint again")
         return found
 
     def _check_inputs(self, tensors: Sequence[torch.Tensor]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torch_neuronx.testing.validation import assert_close, custom_allclose, neuron_allclose
+from torch_neuronx.testing.validation import assert_close, custom_allclose, logit_validation, neuron_allclose
 
 from neurontools.compat.unsupported import missing_names
 
-__all__ = ["assert_close", "custom_allclose", "neuron_allclose"]
+__all__ = ["assert_close", "custom_allclose", "logit_validation", "neuron_allclose"]
 
 
 __getattr__ = missing_names(__name__)

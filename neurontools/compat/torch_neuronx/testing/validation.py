@@ -5,18 +5,22 @@ A relative tolerance is one of the largest expected value, as in the compiler's 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from neurontools.compat.structures import to_cpu
 from neurontools.compat.unsupported import missing_names
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 _TOLERANCES = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
     torch.float32: (1.3e-6, 1e-5),
 }
+_LOGIT_TOLERANCES = {"5": (1e-5, 0.01), "50": (1e-5, 0.02), "1000": (1e-5, 0.03), "all": (1e-5, 0.05)}
 
 
 __getattr__ = missing_names(__name__)
@@ -61,6 +65,80 @@ def custom_allclose(
     """Return whether two tensors are close, and their largest error relative to the largest expected value."""
     summary = neuron_allclose(actual, expected, rtol, atol)
     return summary.allclose, summary.max_rel_error
+
+
+def logit_validation(
+    input_ids: Any,
+    generate_fn: Callable[[torch.Tensor], Any],
+    expected_logits: torch.Tensor,
+    tol_map: Mapping[Any, tuple[float, float]] | None = None,
+    divergence_difference_tol: float = 0.001,
+    generate_fn_divergence: Callable[[torch.Tensor], Any] | None = None,
+    **_: Any,
+) -> tuple[bool, list[dict[str, Any]], str]:
+    """Compare the logits of a greedy generation with expected ones, token by token.
+
+    Where the most likely token is another one, the expected logits of both may differ by little, and the generation goes on
+    behind the expected token.
+
+    Args:
+        input_ids: the prompts, of one length.
+        generate_fn: returns the logits of the tokens behind prompts: [tokens, batch, vocabulary]; or a tuple of them
+            and more.
+        expected_logits: the expected ones.
+        tol_map: (atol, rtol) for the `k` most likely tokens, by `k`; None as `k` for all of them.
+        divergence_difference_tol: the largest difference at a divergence, relative to the larger logit.
+        generate_fn_divergence: generates behind a divergence; `generate_fn` by default.
+
+    Returns:
+        Whether all are close, the largest relative error of each token, and a sentence.
+    """
+    prompts = torch.as_tensor(input_ids)
+    tokens = expected_logits.argmax(-1)
+    results: list[dict[str, Any]] = []
+    generate, start, total = generate_fn, 0, expected_logits.shape[0]
+    while start < total:
+        given = torch.cat([prompts, tokens[:start].transpose(0, 1).to(prompts.dtype)], dim=1)
+        generated = generate(given)
+        actual = (generated[0] if isinstance(generated, tuple) else generated)[: total - start]
+        if not len(actual):
+            break
+        wanted = expected_logits[start : start + len(actual)]
+        differs = (actual.argmax(-1) != wanted.argmax(-1)).any(-1)
+        count = int(differs.nonzero()[0]) + 1 if bool(differs.any()) else len(actual)
+        results += [
+            _compare_token(actual[place], wanted[place], tol_map, divergence_difference_tol)
+            for place in range(count)
+        ]
+        start += count
+        generate = generate_fn_divergence or generate_fn
+    failed = [place for place, result in enumerate(results) if not result["passed"]]
+    if start < total:
+        return False, results, f"the generation ends after {start} of {total} tokens"
+    text = f"logits of tokens {failed} differ" if failed else f"logits of all {total} tokens are close"
+    return not failed, results, text
+
+
+def _compare_token(
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    tol_map: Mapping[Any, tuple[float, float]] | None,
+    divergence_tol: float,
+) -> dict[str, Any]:
+    """Compare the logits of one token: [batch, vocabulary]."""
+    errors: dict[str, Any] = {"passed": True}
+    chosen = expected.gather(-1, actual.argmax(-1, keepdim=True))
+    largest = expected.max(-1, keepdim=True).values
+    difference = ((largest - chosen) / largest.abs().clamp_min(1e-9)).max().item()
+    errors["passed"] = difference <= divergence_tol
+    for kind, (atol, rtol) in (tol_map or _LOGIT_TOLERANCES).items():
+        size = expected.shape[-1]
+        k = min(int(kind), size) if str(kind).isdecimal() else size
+        values, indices = expected.topk(k, dim=-1)
+        summary = neuron_allclose(actual.gather(-1, indices), values, rtol, atol)
+        errors[str(kind)] = summary.max_rel_error
+        errors["passed"] = errors["passed"] and summary.allclose
+    return errors
 
 
 def assert_close(actual: Any, expected: Any, **options: Any) -> None:
