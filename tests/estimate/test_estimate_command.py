@@ -13,8 +13,8 @@ import pytest
 from neurontools.commands import estimate
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines import estimate as engines
-from neurontools.estimate.graphs import Phase, graph_of
-from neurontools.estimate.models import read_model
+from neurontools.estimate.graphs import ModelPhase, graph_of
+from neurontools.estimate.model_files import read_model
 from neurontools.machine.instances.catalogue import instance_type
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_text_has_a_range_beside_each_number_and_a_plot(
 
 def test_recorded_graph_of_a_file(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
     device = instance_type("trn1.2xlarge").device
-    graph = graph_of(read_model("tiny.yaml"), Phase.PROMPT, 2, 16, 2)
+    graph = graph_of(read_model("tiny.yaml"), ModelPhase.PROMPT, 2, 16, 2)
     (directory / "step.neff").write_bytes(compile_graph(graph, device, ["--target=trn1"], "step"))
     assert estimate.main(["serve", "--from", "step.neff"]) == 0
     assert "bound by" in capsys.readouterr().out
