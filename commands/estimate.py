@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from neurontools.commands.parsing import Verbs
-    from neurontools.estimate.placement import Place
+    from neurontools.estimate.placement import Placement
     from neurontools.estimate.recorded_graph import Execution
     from neurontools.estimate.serving import Serving
     from neurontools.estimate.training import Training
@@ -223,7 +223,7 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _estimate_graph(
-    arguments: argparse.Namespace, where: Sequence[Place], prices: Mapping[str, float]
+    arguments: argparse.Namespace, where: Sequence[Placement], prices: Mapping[str, float]
 ) -> int:
     from neurontools.base.files import open_input
     from neurontools.commands.profile.what_if import neff_path
@@ -271,7 +271,7 @@ def _steps(arguments: argparse.Namespace, *, checkpoints: bool = False) -> Any:
         import torch
     except ImportError as error:
         raise MissingDependencyError(f"an estimate needs torch: {error}", TORCH_REMEDY) from error
-    from neurontools.estimate.models import read_model
+    from neurontools.estimate.model_files import read_model
 
     model = read_model(arguments.model)
     from neurontools.estimate.steps import Steps

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from neurontools.estimate.parallel import Mesh, VocabularyPart, add, split
+from neurontools.estimate.parallel import RankMesh, VocabularyPart, add, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ class RmsNorm(nn.Module):  # type: ignore[misc]
 class Layer(nn.Module):  # type: ignore[misc]
     """Attention and feed-forward block of one rank."""
 
-    def __init__(self, sizes: Architecture, mesh: Mesh) -> None:
+    def __init__(self, sizes: Architecture, mesh: RankMesh) -> None:
         super().__init__()
         self.mesh, self.causal, self.depth = mesh, sizes.causal, sizes.head_width
         self.heads, self.kv_heads = sizes.heads // mesh.tensor, max(1, sizes.kv_heads // mesh.tensor)
@@ -163,7 +163,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
         checkpoints: whether a training step recomputes the activations of each layer in the backward pass.
     """
 
-    def __init__(self, sizes: Architecture, mesh: Mesh, *, checkpoints: bool = False) -> None:
+    def __init__(self, sizes: Architecture, mesh: RankMesh, *, checkpoints: bool = False) -> None:
         super().__init__()
         self.sizes, self.mesh, self.checkpoints = sizes, mesh, checkpoints
         self.tokens = VocabularyPart(sizes.vocabulary, sizes.width, mesh)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from neurontools.estimate.parallel import Mesh, recorded_rank, reduce_gradients, token_loss
+from neurontools.estimate.parallel import RankMesh, recorded_rank, reduce_gradients, token_loss
 from neurontools.estimate.recording import record
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from neurontools.compiler.graph import Graph
-    from neurontools.estimate.models import Model
+    from neurontools.estimate.models import RankedModel
 
 
-class Phase(StrEnum):
+class ModelPhase(StrEnum):
     """What an execution does."""
 
     PROMPT = "prompt"
@@ -36,14 +36,16 @@ class Recorded(NamedTuple):
     cache_bytes: int
 
 
-def graph_of(model: Model, phase: Phase, batch: int, length: int, degree: int = 1, **options: Any) -> Graph:
+def graph_of(
+    model: RankedModel, phase: ModelPhase, batch: int, length: int, degree: int = 1, **options: Any
+) -> Graph:
     """Return the graph that rank 0 of a model records; the arguments are those of `record_phase`."""
     return record_phase(model, phase, batch, length, degree, **options).graph
 
 
 def record_phase(
-    model: Model,
-    phase: Phase,
+    model: RankedModel,
+    phase: ModelPhase,
     batch: int,
     length: int,
     degree: int = 1,
@@ -68,32 +70,32 @@ def record_phase(
 
     Raises:
         ModelError: the model cannot be built, or not in as many parts.
-        RecordingError: the model reads values while it runs.
+        UnrecordableError: the model reads values while it runs.
     """
-    mesh = Mesh(degree, data)
+    mesh = RankMesh(degree, data)
     cache: list[tuple[torch.Tensor, torch.Tensor]] = []
     with torch.device("meta"):
         built = _built(cast("Hashable", model), mesh, layers or model.layers, dtype, checkpoints)
-        tokens = torch.empty((batch, 1 if phase is Phase.DECODING else length), dtype=torch.int64)
-        if phase is Phase.TRAINING:
+        tokens = torch.empty((batch, 1 if phase is ModelPhase.DECODING else length), dtype=torch.int64)
+        if phase is ModelPhase.TRAINING:
             step: Callable[..., Any] = training_step(built, mesh)
             arguments: tuple[Any, ...] = tokens, torch.empty_like(tokens)
         else:
             cache = built.make_cache(batch, length) if model.causal else []
-            at = torch.empty(1, dtype=torch.int64) if phase is Phase.DECODING else None
+            at = torch.empty(1, dtype=torch.int64) if phase is ModelPhase.DECODING else None
             step, arguments = built.next_token, (tokens, cache or None, at)
-    with recorded_rank(mesh), torch.set_grad_enabled(phase is Phase.TRAINING):
+    with recorded_rank(mesh), torch.set_grad_enabled(phase is ModelPhase.TRAINING):
         graph = record(step, *arguments)
     weights = sum(weight.nbytes for weight in built.parameters())
     return Recorded(graph, weights, sum(part.nbytes for pair in cache for part in pair))
 
 
 @lru_cache(maxsize=16)
-def _built(model: Any, mesh: Mesh, layers: int, dtype: torch.dtype, checkpoints: bool) -> Any:
+def _built(model: Any, mesh: RankMesh, layers: int, dtype: torch.dtype, checkpoints: bool) -> Any:
     return model.build(mesh, layers, checkpoints=checkpoints).to(dtype)
 
 
-def training_step(model: nn.Module, mesh: Mesh) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def training_step(model: nn.Module, mesh: RankMesh) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return a function of tokens and labels that makes a step of AdamW; its states exist already."""
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=True)

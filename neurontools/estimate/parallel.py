@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class RankMesh:
     """The ranks of a run: `data` replicas of a model over `tensor` ranks each."""
 
     tensor: int = 1
@@ -43,7 +43,7 @@ class Mesh:
 
 
 @contextmanager
-def recorded_rank(mesh: Mesh) -> Iterator[None]:
+def recorded_rank(mesh: RankMesh) -> Iterator[None]:
     """Be rank 0 of a mesh whose other ranks do not run, to record what it does."""
     collectives.define()
     before = worker_group.current()
@@ -58,7 +58,7 @@ class _Split(torch.autograd.Function):  # type: ignore[misc]
     """Before layers that are split by their outputs: the gradients of the parts are added."""
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, mesh: Mesh) -> torch.Tensor:
+    def forward(ctx: Any, value: torch.Tensor, mesh: RankMesh) -> torch.Tensor:
         ctx.mesh = mesh
         return value.view_as(value)
 
@@ -71,7 +71,7 @@ class _Add(torch.autograd.Function):  # type: ignore[misc]
     """After layers that are split by their inputs: the results of the parts are added."""
 
     @staticmethod
-    def forward(_ctx: Any, value: torch.Tensor, mesh: Mesh, reduce_type: str) -> torch.Tensor:
+    def forward(_ctx: Any, value: torch.Tensor, mesh: RankMesh, reduce_type: str) -> torch.Tensor:
         return _reduced(value, mesh, reduce_type).view_as(value)
 
     @staticmethod
@@ -79,19 +79,19 @@ class _Add(torch.autograd.Function):  # type: ignore[misc]
         return gradient, None, None
 
 
-def _reduced(value: torch.Tensor, mesh: Mesh, reduce_type: str = "sum") -> torch.Tensor:
+def _reduced(value: torch.Tensor, mesh: RankMesh, reduce_type: str = "sum") -> torch.Tensor:
     value = value.contiguous()
     collectives.all_reduce_([value], reduce_type, groups=mesh.tensor_groups())
     return value
 
 
-def split(value: torch.Tensor, mesh: Mesh) -> torch.Tensor:
+def split(value: torch.Tensor, mesh: RankMesh) -> torch.Tensor:
     """Return the input of layers of which each rank has some outputs."""
     found: torch.Tensor = _Split.apply(value, mesh) if mesh.tensor > 1 and torch.is_grad_enabled() else value
     return found
 
 
-def add(value: torch.Tensor, mesh: Mesh, reduce_type: str = "sum") -> torch.Tensor:
+def add(value: torch.Tensor, mesh: RankMesh, reduce_type: str = "sum") -> torch.Tensor:
     """Return the reduction of each rank's partial result, in place."""
     if mesh.tensor == 1:
         return value
@@ -102,7 +102,7 @@ def add(value: torch.Tensor, mesh: Mesh, reduce_type: str = "sum") -> torch.Tens
 class VocabularyPart(nn.Embedding):  # type: ignore[misc]
     """The first of equal parts of an embedding: rank 0's; tokens of other parts are zero until the parts are added."""
 
-    def __init__(self, vocabulary: int, width: int, mesh: Mesh) -> None:
+    def __init__(self, vocabulary: int, width: int, mesh: RankMesh) -> None:
         super().__init__(-(-vocabulary // mesh.tensor), width)
         self.mesh = mesh
 
@@ -115,7 +115,7 @@ class VocabularyPart(nn.Embedding):  # type: ignore[misc]
         return add(rows.masked_fill(mask.unsqueeze(-1), 0.0), self.mesh)
 
 
-def token_loss(logits: torch.Tensor, labels: torch.Tensor, mesh: Mesh) -> torch.Tensor:
+def token_loss(logits: torch.Tensor, labels: torch.Tensor, mesh: RankMesh) -> torch.Tensor:
     """Return the mean cross entropy of this rank's part of the logits, [tokens, vocabulary], in float32."""
     logits = logits.float()
     if mesh.tensor == 1:
@@ -128,7 +128,7 @@ def token_loss(logits: torch.Tensor, labels: torch.Tensor, mesh: Mesh) -> torch.
     return (add(shifted.exp().sum(-1), mesh).log() - add(target, mesh)).mean()
 
 
-def reduce_gradients(parameters: Sequence[nn.Parameter], mesh: Mesh) -> None:
+def reduce_gradients(parameters: Sequence[nn.Parameter], mesh: RankMesh) -> None:
     """Average the gradients over the replicas, in buckets."""
     if mesh.data == 1:
         return

@@ -13,7 +13,7 @@ from neurontools.machine.instances.catalogue import instance_names, instance_typ
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.estimate.models import Model
+    from neurontools.estimate.models import RankedModel
     from neurontools.machine.instances.catalogue import InstanceType
 
 
@@ -22,7 +22,7 @@ class PlacementError(NeuronToolsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """An instance type with a size of its logical cores."""
 
     instance: InstanceType
@@ -40,7 +40,7 @@ class Place:
         return device.memory_bytes * self.lnc // device.physical_cores
 
 
-def places(names: Sequence[str], lnc: int | None) -> list[Place]:
+def places(names: Sequence[str], lnc: int | None) -> list[Placement]:
     """Return instance types by name, all without names; those without that size of logical cores only if named.
 
     Raises:
@@ -54,11 +54,11 @@ def places(names: Sequence[str], lnc: int | None) -> list[Place]:
         if names:
             instance.cores_per_device(chosen)  # raises for a size that it does not have
         if chosen in instance.device.lnc_choices:
-            found.append(Place(instance, chosen))
+            found.append(Placement(instance, chosen))
     return found
 
 
-def degrees_on(model: Model, place: Place, wanted: Sequence[int]) -> list[int]:
+def degrees_on(model: RankedModel, place: Placement, wanted: Sequence[int]) -> list[int]:
     """Return the tensor-parallel degrees to try on an instance type, smallest first.
 
     Args:

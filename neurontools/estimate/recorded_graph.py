@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import Neff
-    from neurontools.estimate.placement import Place
+    from neurontools.estimate.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Execution:
 
 
 def execute(
-    neff: Neff, places: Sequence[Place], prices: Mapping[str, float] | None = None
+    neff: Neff, places: Sequence[Placement], prices: Mapping[str, float] | None = None
 ) -> list[Execution]:
     """Return an execution of a NEFF's graph on each instance type that holds it, unsorted.
 

@@ -47,7 +47,7 @@ _EXPLICIT_KEYS = (
 )
 
 
-class RecordingError(NeuronToolsError):
+class UnrecordableError(NeuronToolsError):
     """A model cannot be recorded without its values."""
 
 
@@ -159,7 +159,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
             with self:
                 return func._op_dk(_composite_key(func), *args, **kwargs)
         if not operator.recordable:
-            raise RecordingError(
+            raise UnrecordableError(
                 f"the model reads values of tensors while it runs ({func}), which an estimate does not have",
                 "describe it in YAML, or capture a run and estimate its profile: --from PROFILE",
             )

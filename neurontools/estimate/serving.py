@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_size
-from neurontools.estimate.graphs import Phase
+from neurontools.estimate.graphs import ModelPhase
 from neurontools.estimate.models import ModelError, check_length
 from neurontools.estimate.placement import PlacementError, degrees_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from neurontools.estimate.models import Model
-    from neurontools.estimate.placement import Place
-    from neurontools.estimate.steps import Step, Steps
+    from neurontools.estimate.models import RankedModel
+    from neurontools.estimate.placement import Placement
+    from neurontools.estimate.steps import ModelledStep, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Serving:
 
 def serve(
     steps: Steps,
-    places: Sequence[Place],
+    places: Sequence[Placement],
     loads: Sequence[Load],
     wanted: Sequence[int] = (),
     prices: Mapping[str, float] | None = None,
@@ -97,7 +97,7 @@ def serve(
 
 
 def _fitting(
-    steps: Steps, choices: Iterable[tuple[Place, Load, int]], prices: Mapping[str, float]
+    steps: Steps, choices: Iterable[tuple[Placement, Load, int]], prices: Mapping[str, float]
 ) -> Iterator[Serving]:
     for place, load, degree in choices:
         if steps.weight_bytes(_first(steps.model), degree) > place.hbm_bytes:
@@ -107,19 +107,19 @@ def _fitting(
             yield serving
 
 
-def _first(model: Model) -> Phase:
-    return Phase.DECODING if model.causal else Phase.PROMPT
+def _first(model: RankedModel) -> ModelPhase:
+    return ModelPhase.DECODING if model.causal else ModelPhase.PROMPT
 
 
-def _serving(steps: Steps, place: Place, load: Load, degree: int, hourly: float | None) -> Serving:
+def _serving(steps: Steps, place: Placement, load: Load, degree: int, hourly: float | None) -> Serving:
     from neurontools.compiler.engines.modelled_core import engine_costs
 
     model, device, lnc = steps.model, place.instance.device, place.lnc
     at_once = 1 if model.causal else load.batch
-    first = steps.step(Phase.PROMPT, at_once, load.prompt, degree, device, lnc)
-    token: Step | None = None
+    first = steps.step(ModelPhase.PROMPT, at_once, load.prompt, degree, device, lnc)
+    token: ModelledStep | None = None
     if model.causal and load.output:
-        token = steps.step(Phase.DECODING, load.batch, load.prompt + load.output, degree, device, lnc)
+        token = steps.step(ModelPhase.DECODING, load.batch, load.prompt + load.output, degree, device, lnc)
     replicas = place.cores // degree
     if token is None:
         tokens, time_ns = load.prompt * at_once, first.time_ns
@@ -152,7 +152,10 @@ def _serving(steps: Steps, place: Place, load: Load, degree: int, hourly: float 
 
 
 def _nowhere(
-    steps: Steps, places: Sequence[Place], choices: Sequence[tuple[Place, Load, int]], wanted: Sequence[int]
+    steps: Steps,
+    places: Sequence[Placement],
+    choices: Sequence[tuple[Placement, Load, int]],
+    wanted: Sequence[int],
 ) -> PlacementError | ModelError:
     if not choices:
         asked = f"a tensor-parallel degree of {min(wanted)}" if wanted else "one core"

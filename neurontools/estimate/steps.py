@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.engines.cost import GraphCost
     from neurontools.compiler.graph import Graph
-    from neurontools.estimate.graphs import Phase, Recorded
-    from neurontools.estimate.models import Model
+    from neurontools.estimate.graphs import ModelPhase, Recorded
+    from neurontools.estimate.models import RankedModel
     from neurontools.machine.instances.catalogue import DeviceType
 
 _FEW, _MORE = 2, 3  # layers: every further one takes as long as the third, whose neighbours are equal
@@ -34,7 +34,7 @@ _BOUNDS = {
 }
 
 
-class Step(NamedTuple):
+class ModelledStep(NamedTuple):
     """One execution on one rank; times in ns, FLOPs of matrix products.
 
     The first numbers grow with the layers, see `Steps`. `busy_ns` has the time of each name in `_BOUNDS`, then that of
@@ -87,15 +87,22 @@ class Steps:
         checkpoints: whether training recomputes the activations of each layer.
     """
 
-    def __init__(self, model: Model, dtype: torch.dtype, *, checkpoints: bool = False) -> None:
+    def __init__(self, model: RankedModel, dtype: torch.dtype, *, checkpoints: bool = False) -> None:
         self.model = model
         self._options = {"dtype": dtype, "checkpoints": checkpoints}
         self._recorded: dict[tuple[Any, ...], tuple[Recorded, ...]] = {}
-        self._steps: dict[tuple[Any, ...], Step] = {}
+        self._steps: dict[tuple[Any, ...], ModelledStep] = {}
 
     def step(
-        self, phase: Phase, batch: int, length: int, degree: int, device: DeviceType, lnc: int, data: int = 1
-    ) -> Step:
+        self,
+        phase: ModelPhase,
+        batch: int,
+        length: int,
+        degree: int,
+        device: DeviceType,
+        lnc: int,
+        data: int = 1,
+    ) -> ModelledStep:
         """Return an execution of all layers, see `graphs.record_phase`."""
         call = phase, batch, length, degree, data
         key = (*call, device.name, lnc)
@@ -104,12 +111,14 @@ class Steps:
             self._steps[key] = _with_layers(parts, self.model.layers)
         return self._steps[key]
 
-    def weight_bytes(self, phase: Phase, degree: int) -> float:
+    def weight_bytes(self, phase: ModelPhase, degree: int) -> float:
         """Return the bytes of a rank's weights."""
         found = self.recorded(phase, 1, 1, degree, 1)
         return _grown([recorded.weight_bytes for recorded in found], self.model.layers)
 
-    def recorded(self, phase: Phase, batch: int, length: int, degree: int, data: int) -> tuple[Recorded, ...]:
+    def recorded(
+        self, phase: ModelPhase, batch: int, length: int, degree: int, data: int
+    ) -> tuple[Recorded, ...]:
         """Return the graphs of two and of three layers; of all where there are no more."""
         from neurontools.estimate.graphs import record_phase
 
@@ -127,23 +136,23 @@ class Steps:
 
 def step_of(
     cost: GraphCost, graph: Graph, device: DeviceType, lnc: int, sizes: tuple[float, float, float]
-) -> Step:
+) -> ModelledStep:
     """Return an execution of a graph from its schedule; `sizes` are bytes of weights, keys and values, and the rest."""
     busy = [float(sum(map(cost.engine_busy_ns, engines))) for engines in _BOUNDS.values()]
     busy.append(launch_ns(graph, ModelledCore(device, lnc)))
-    return Step(cost.total_ns, cost.matmul_flops, *sizes, tuple(busy))
+    return ModelledStep(cost.total_ns, cost.matmul_flops, *sizes, tuple(busy))
 
 
-def _step(recorded: Recorded, device: DeviceType, lnc: int) -> Step:
+def _step(recorded: Recorded, device: DeviceType, lnc: int) -> ModelledStep:
     graph = recorded.graph
     sizes = recorded.weight_bytes, recorded.cache_bytes, scratch_bytes(graph)
     return step_of(estimate(graph, device, lnc=lnc), graph, device, lnc, sizes)
 
 
-def _with_layers(parts: Sequence[Step], layers: int) -> Step:
+def _with_layers(parts: Sequence[ModelledStep], layers: int) -> ModelledStep:
     *columns, busy = zip(*parts, strict=True)
     grown_busy = tuple(_grown(column, layers) for column in zip(*busy, strict=True))
-    return Step._make([*(_grown(column, layers) for column in columns), grown_busy])
+    return ModelledStep._make([*(_grown(column, layers) for column in columns), grown_busy])
 
 
 def _grown(values: Sequence[float], layers: int) -> float:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_size
-from neurontools.estimate.graphs import Phase
+from neurontools.estimate.graphs import ModelPhase
 from neurontools.estimate.models import check_length
 from neurontools.estimate.placement import PlacementError, degrees_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from neurontools.estimate.placement import Place
+    from neurontools.estimate.placement import Placement
     from neurontools.estimate.steps import Steps
 
 
@@ -59,7 +59,7 @@ class Training:
 
 def train(
     steps: Steps,
-    places: Sequence[Place],
+    places: Sequence[Placement],
     batches: Sequence[Batch],
     wanted: Sequence[int] = (),
     prices: Mapping[str, float] | None = None,
@@ -83,7 +83,7 @@ def train(
         check_length(steps.model, batch.length)
     found = list(_fitting(steps, places, batches, wanted, prices or {}, tokens))
     if not found:
-        whole_bytes = 4 * steps.weight_bytes(Phase.PROMPT, 1)
+        whole_bytes = 4 * steps.weight_bytes(ModelPhase.PROMPT, 1)
         raise PlacementError(
             f"{steps.model.name} cannot be trained on the instance types given: weights, gradients and the states of AdamW "
             f"are {format_size(whole_bytes)} beside activations",
@@ -94,7 +94,7 @@ def train(
 
 def _fitting(
     steps: Steps,
-    places: Sequence[Place],
+    places: Sequence[Placement],
     batches: Sequence[Batch],
     wanted: Sequence[int],
     prices: Mapping[str, float],
@@ -102,7 +102,7 @@ def _fitting(
 ) -> Iterator[Training]:
     for place in places:
         for degree in degrees_on(steps.model, place, wanted):
-            if 4 * steps.weight_bytes(Phase.PROMPT, degree) > place.hbm_bytes:
+            if 4 * steps.weight_bytes(ModelPhase.PROMPT, degree) > place.hbm_bytes:
                 continue  # with gradients and two states; nothing has to be scheduled
             for batch in batches:
                 training = _training(steps, place, batch, degree, prices.get(place.instance.name), tokens)
@@ -111,12 +111,12 @@ def _fitting(
 
 
 def _training(
-    steps: Steps, place: Place, batch: Batch, degree: int, hourly: float | None, tokens: float | None
+    steps: Steps, place: Placement, batch: Batch, degree: int, hourly: float | None, tokens: float | None
 ) -> Training:
     from neurontools.compiler.engines.modelled_core import engine_costs
 
     device, replicas = place.instance.device, place.cores // degree
-    step = steps.step(Phase.TRAINING, batch.size, batch.length, degree, device, place.lnc, replicas)
+    step = steps.step(ModelPhase.TRAINING, batch.size, batch.length, degree, device, place.lnc, replicas)
     tokens_s = replicas * batch.size * batch.length / step.time_ns * 1e9
     run_s = None if tokens is None else tokens / tokens_s
     costs = engine_costs(device.core.name)

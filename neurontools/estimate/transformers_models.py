@@ -21,7 +21,7 @@ from torch import nn
 from neurontools.errors import MissingDependencyError
 from neurontools.estimate.decoder import attend
 from neurontools.estimate.models import MOST, ModelError
-from neurontools.estimate.parallel import Mesh, VocabularyPart, add, split
+from neurontools.estimate.parallel import RankMesh, VocabularyPart, add, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ class TransformersModel:
         lambda self: getattr(self.config, "head_dim", None) or self.config.hidden_size // self.heads
     )
 
-    def build(self, mesh: Mesh, layers: int, *, checkpoints: bool = False) -> nn.Module:
+    def build(self, mesh: RankMesh, layers: int, *, checkpoints: bool = False) -> nn.Module:
         """Return rank 0's part with some of the layers.
 
         Raises:
@@ -69,9 +69,9 @@ class TransformersModel:
                     module.p = 0.0
         if mesh.tensor > 1:
             self._share(model, mesh)
-        return Part(model, self, mesh)
+        return PartOfModel(model, self, mesh)
 
-    def _share(self, model: nn.Module, mesh: Mesh) -> None:
+    def _share(self, model: nn.Module, mesh: RankMesh) -> None:
         plan = getattr(model, "_tp_plan", None) or {}
         if not plan:
             raise ModelError(f"transformers has no tensor-parallel plan for {self.name}", _SHARED)
@@ -92,7 +92,7 @@ class TransformersModel:
                 )
         self._share_vocabulary(model, mesh)
 
-    def _share_linear(self, name: str, module: nn.Linear, style: str, mesh: Mesh) -> None:
+    def _share_linear(self, name: str, module: nn.Linear, style: str, mesh: RankMesh) -> None:
         if style == _ROWS:
             _cut(module, "in_features", 1, module.in_features // mesh.tensor)
             module.register_forward_hook(lambda _module, _inputs, result: add(result, mesh))
@@ -110,7 +110,7 @@ class TransformersModel:
         else:
             raise ModelError(f"layers split as {style!r} are not supported ({name} of {self.name})", _SHARED)
 
-    def _share_vocabulary(self, model: nn.Module, mesh: Mesh) -> None:
+    def _share_vocabulary(self, model: nn.Module, mesh: RankMesh) -> None:
         embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
         part = VocabularyPart(embedding.num_embeddings, embedding.embedding_dim, mesh)
         model.set_input_embeddings(part)
@@ -139,10 +139,10 @@ def _explained(action: str, name: str) -> Iterator[None]:
         ) from error
 
 
-class Part(nn.Module):  # type: ignore[misc]
+class PartOfModel(nn.Module):  # type: ignore[misc]
     """A model of transformers with the methods of `decoder.Transformer`."""
 
-    def __init__(self, model: nn.Module, whole: TransformersModel, mesh: Mesh) -> None:
+    def __init__(self, model: nn.Module, whole: TransformersModel, mesh: RankMesh) -> None:
         super().__init__()
         self.model, self.whole, self.mesh = model, whole, mesh
 

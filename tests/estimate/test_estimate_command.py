@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 
 from neurontools.commands import estimate
+from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.engines import estimate as engines
+from neurontools.estimate.graphs import ModelPhase, graph_of
+from neurontools.estimate.model_files import read_model
+from neurontools.machine.instances.catalogue import instance_type
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.torch
 
@@ -83,6 +88,38 @@ def test_text_has_a_range_beside_each_number_and_a_plot(
     page = (directory / "page.html").read_text()
     assert page.count("<circle") == 2
     assert "<script" not in page
+
+
+def test_recorded_graph_of_a_file(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
+    device = instance_type("trn1.2xlarge").device
+    graph = graph_of(read_model("tiny.yaml"), ModelPhase.PROMPT, 2, 16, 2)
+    (directory / "step.neff").write_bytes(compile_graph(graph, device, ["--target=trn1"], "step"))
+    assert estimate.main(["serve", "--from", "step.neff"]) == 0
+    assert "bound by" in capsys.readouterr().out
+    found = rows(capsys, "train", "--from", "step.neff", "--instance", "trn1.2xlarge,trn1.32xlarge")
+    assert {(row["instance"], row["ranks"], row["copies"]) for row in found} == {
+        ("trn1.2xlarge", 2, 1),
+        ("trn1.32xlarge", 2, 16),
+    }
+    assert found[0]["execution_ns"] == engines.estimate(graph, device).total_ns
+    assert estimate.main(["serve", "--from", "step.neff", "--instance", "inf1.xlarge", "--lnc", "2"]) == 1
+    assert "logical NeuronCore configuration 2" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
+    page = (ROOT / "docs/how-to/estimate.md").read_text()
+    for name, text in re.findall(r"^\$ cat (\S+)\n((?:\w\S*: .*\n)+)", page, re.MULTILINE):
+        (directory / name).write_text(text)
+    (directory / "config.json").write_text("{}")
+    commands = re.findall(r"^(?:\$ )?neurontools estimate (.*)$", page, re.MULTILINE)
+    assert len(commands) == 4
+    for words in map(str.split, commands):
+        estimate.build_parser().parse_args(words)
+    assert estimate.main([*commands[0].split(), "--instance", "inf2.48xlarge"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    shown = page.splitlines()
+    assert printed[0] in shown
+    assert re.split(r"  +", printed[2]) in [re.split(r"  +", line) for line in shown]
 
 
 @pytest.mark.parametrize(

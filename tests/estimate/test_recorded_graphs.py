@@ -13,9 +13,9 @@ from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.graph import View
 from neurontools.compiler.work import flops
 from neurontools.estimate.decoder import Architecture, Transformer
-from neurontools.estimate.graphs import Phase, graph_of, training_step
+from neurontools.estimate.graphs import ModelPhase, graph_of, training_step
 from neurontools.estimate.models import PlainModel
-from neurontools.estimate.parallel import Mesh, recorded_rank
+from neurontools.estimate.parallel import RankMesh, recorded_rank
 from neurontools.estimate.steps import Steps
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla import api
@@ -34,44 +34,46 @@ GPT2 = Architecture(
 BERT = Architecture(
     2, 32, 4, 4, 8, 64, 40, 64, "layer", gated=False, activation="gelu", rotary=False, bias=True, causal=False
 )
-ONE_RANK = Mesh()
+ONE_RANK = RankMesh()
 CASES = [
     pytest.param(sizes, phase, checkpoints, id=f"{name}-{phase}{'-checkpoints' * checkpoints}")
     for name, sizes in (("llama", LLAMA), ("gpt2", GPT2), ("bert", BERT))
     for phase, checkpoints in (
-        (Phase.PROMPT, False),
-        (Phase.DECODING, False),
-        (Phase.TRAINING, False),
-        (Phase.TRAINING, True),
+        (ModelPhase.PROMPT, False),
+        (ModelPhase.DECODING, False),
+        (ModelPhase.TRAINING, False),
+        (ModelPhase.TRAINING, True),
     )
-    if sizes.causal or phase is not Phase.DECODING
+    if sizes.causal or phase is not ModelPhase.DECODING
 ]
 
 
 def recorded_on_device(
     machine: InMemoryAccelerator,
     sizes: Architecture,
-    phase: Phase,
+    phase: ModelPhase,
     batch: int,
     length: int,
     *,
     checkpoints: bool,
     dtype: torch.dtype,
-    mesh: Mesh = ONE_RANK,
+    mesh: RankMesh = ONE_RANK,
 ) -> Graph:
     """Run a model on the device, and return the graph that it recorded."""
     model = Transformer(sizes, mesh, checkpoints=checkpoints).to(dtype).to("xla")
     if sizes.tied:
         model.head.weight = model.tokens.weight  # which `to` makes two of, on this device
-    tokens = torch.randint(0, sizes.vocabulary, (batch, 1 if phase is Phase.DECODING else length)).to("xla")
-    if phase is Phase.TRAINING:
+    tokens = torch.randint(0, sizes.vocabulary, (batch, 1 if phase is ModelPhase.DECODING else length)).to(
+        "xla"
+    )
+    if phase is ModelPhase.TRAINING:
         step, labels = training_step(model, mesh), tokens.clone()
         api.mark_step()
         kept = step(tokens, labels)
     else:
         with torch.no_grad():
             cache = [tuple(part.zero_() for part in pair) for pair in model.make_cache(batch, length)]
-            at = torch.tensor([length - 1]).to("xla") if phase is Phase.DECODING else None
+            at = torch.tensor([length - 1]).to("xla") if phase is ModelPhase.DECODING else None
             api.mark_step()
             kept = model.next_token(tokens, cache if sizes.causal else None, at)
     api.mark_step()
@@ -113,7 +115,7 @@ def comparable(node: Node) -> Node:
 def test_estimate_records_what_the_device_records(
     machine: InMemoryAccelerator,
     sizes: Architecture,
-    phase: Phase,
+    phase: ModelPhase,
     checkpoints: bool,
     dtype: torch.dtype,
 ) -> None:
@@ -122,17 +124,22 @@ def test_estimate_records_what_the_device_records(
     assert_same(estimated, run)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(2), Mesh(1, 2), Mesh(2, 2)], ids=str)
+@pytest.mark.parametrize("mesh", [RankMesh(2), RankMesh(1, 2), RankMesh(2, 2)], ids=str)
 @pytest.mark.parametrize(
     ("sizes", "phase"),
-    [(LLAMA, Phase.PROMPT), (LLAMA, Phase.DECODING), (LLAMA, Phase.TRAINING), (GPT2, Phase.TRAINING)],
+    [
+        (LLAMA, ModelPhase.PROMPT),
+        (LLAMA, ModelPhase.DECODING),
+        (LLAMA, ModelPhase.TRAINING),
+        (GPT2, ModelPhase.TRAINING),
+    ],
 )
 def test_parts_of_a_model_are_recorded_as_on_the_device(
     machine: InMemoryAccelerator,
     monkeypatch: pytest.MonkeyPatch,
     sizes: Architecture,
-    phase: Phase,
-    mesh: Mesh,
+    phase: ModelPhase,
+    mesh: RankMesh,
 ) -> None:
     """The other workers do not run: the exchange is left out, which recording does not see."""
     monkeypatch.setattr(WorkerGroup, "all_reduce", lambda *_: None)
@@ -142,7 +149,7 @@ def test_parts_of_a_model_are_recorded_as_on_the_device(
         )
     estimated = graph_of(PlainModel("tiny", sizes), phase, 2, 16, mesh.tensor, data=mesh.data)
     assert_same(estimated, run)
-    is_shared = mesh.tensor > 1 or phase is Phase.TRAINING
+    is_shared = mesh.tensor > 1 or phase is ModelPhase.TRAINING
     assert is_shared == any("all_reduce_" in node.op for node in run.nodes)
 
 
@@ -150,7 +157,7 @@ def test_repeated_layers_are_scheduled_once() -> None:
     sizes = replace(LLAMA, layers=7)
     device = instance_type("trn1.32xlarge").device
     model = PlainModel("tiny", sizes)
-    for phase in Phase:
+    for phase in ModelPhase:
         step = Steps(model, torch.bfloat16).step(phase, 2, 16, 2, device, 1)
         cost = estimate(graph_of(model, phase, 2, 16, 2), device)
         assert step.time_ns == pytest.approx(cost.total_ns, rel=0.01)

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from neurontools.errors import MissingDependencyError
-from neurontools.estimate.graphs import Phase, graph_of, training_step
-from neurontools.estimate.models import ModelError, read_model
-from neurontools.estimate.parallel import Mesh, recorded_rank
+from neurontools.estimate.graphs import ModelPhase, graph_of, training_step
+from neurontools.estimate.model_files import read_model
+from neurontools.estimate.models import ModelError
+from neurontools.estimate.parallel import RankMesh, recorded_rank
 from neurontools.xla import api
 from neurontools.xla.distributed.worker_group import WorkerGroup
 from tests.estimate.test_recorded_graphs import assert_same
@@ -50,10 +51,14 @@ def written(path: Path, fields: dict[str, Any]) -> str:
     ("fields", "phase", "mesh"),
     [
         pytest.param(fields, phase, mesh, id=f"{fields['model_type']}-{phase}-{mesh.tensor}")
-        for fields, meshes in ((LLAMA, (Mesh(), Mesh(2))), (GPT2, (Mesh(),)), (BERT, (Mesh(),)))
+        for fields, meshes in (
+            (LLAMA, (RankMesh(), RankMesh(2))),
+            (GPT2, (RankMesh(),)),
+            (BERT, (RankMesh(),)),
+        )
         for mesh in meshes
-        for phase in Phase
-        if fields is not BERT or phase is Phase.PROMPT
+        for phase in ModelPhase
+        if fields is not BERT or phase is ModelPhase.PROMPT
     ],
 )
 def test_models_of_transformers_are_recorded_as_on_the_device(
@@ -61,16 +66,16 @@ def test_models_of_transformers_are_recorded_as_on_the_device(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fields: dict[str, Any],
-    phase: Phase,
-    mesh: Mesh,
+    phase: ModelPhase,
+    mesh: RankMesh,
 ) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     monkeypatch.setattr(WorkerGroup, "all_reduce", lambda *_: None)
     model = read_model(written(tmp_path, fields))
     with recorded_rank(mesh):
         part = model.build(mesh, 2).to(torch.bfloat16).to("xla")
-        tokens = torch.randint(0, 20, (2, 1 if phase is Phase.DECODING else 16)).to("xla")
-        if phase is Phase.TRAINING:
+        tokens = torch.randint(0, 20, (2, 1 if phase is ModelPhase.DECODING else 16)).to("xla")
+        if phase is ModelPhase.TRAINING:
             step, labels = training_step(part, mesh), tokens.clone()
             api.mark_step()
             kept = step(tokens, labels)
@@ -81,7 +86,7 @@ def test_models_of_transformers_are_recorded_as_on_the_device(
                     if model.causal
                     else None
                 )
-                at = torch.tensor([15]).to("xla") if phase is Phase.DECODING else None
+                at = torch.tensor([15]).to("xla") if phase is ModelPhase.DECODING else None
                 api.mark_step()
                 kept = part.next_token(tokens, cache, at)
         api.mark_step()
@@ -104,7 +109,7 @@ def test_models_of_transformers_are_recorded_as_on_the_device(
 def test_bad_configuration_is_one_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     with pytest.raises(ModelError) as caught:
-        graph_of(read_model(written(tmp_path, LLAMA | change)), Phase.PROMPT, 1, 8)
+        graph_of(read_model(written(tmp_path, LLAMA | change)), ModelPhase.PROMPT, 1, 8)
     assert message in caught.value.message
     assert "\n" not in caught.value.message
 
@@ -112,7 +117,7 @@ def test_bad_configuration_is_one_line(tmp_path: Path, change: dict[str, Any], m
 def test_layers_without_a_plan_are_not_shared(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     with pytest.raises(ModelError, match="no tensor-parallel plan for GPT2LMHeadModel"):
-        graph_of(read_model(written(tmp_path, GPT2)), Phase.PROMPT, 1, 8, 2)
+        graph_of(read_model(written(tmp_path, GPT2)), ModelPhase.PROMPT, 1, 8, 2)
 
 
 def test_transformers_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
