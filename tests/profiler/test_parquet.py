@@ -246,7 +246,6 @@ def test_a_directory_that_cannot_be_written_is_named(trace: Trace, home: Path) -
 def test_names_of_directories_are_never_columns_or_patterns(home: Path, name: str) -> None:
     plain = open_trace(str(explorer(home / "plain", Instruction=INSTRUCTIONS.format(first=0, last=10))))
     directory = home / name / name  # the last one and one above it
-    directory.parent.mkdir()
     shutil.copytree(home / "plain", directory)
     trace = open_trace(str(directory))
     assert (trace.event_count, trace.end_ns) == (plain.event_count, plain.end_ns)
