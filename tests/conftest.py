@@ -26,6 +26,10 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from tests.loaded_python import LoadedPython
 
+# For the torch of this process too, which reads it when it is imported: threads that wait for each other take the
+# cores of the other workers.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # No test depends on the speed of the computer that runs it.
 settings.register_profile("neurontools", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("neurontools")
@@ -148,7 +152,6 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "COLUMNS": "80",
         "LINES": "24",
         "TERM": "xterm-256color",
-        "OMP_NUM_THREADS": "1",
     }.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.chdir(path)
