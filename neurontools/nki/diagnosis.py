@@ -117,8 +117,9 @@ class _Diagnosis:
     def _name(self) -> str:
         code = self._called.f_code if self._called is not None else None
         # What a launch calls before the kernel runs is no function of NKI.
-        is_launch = code is None or code.co_filename.endswith("/launch.py")
-        return self._function.__name__ if is_launch else code.co_name
+        if code is None or code.co_filename.endswith("/launch.py"):
+            return self._function.__name__
+        return code.co_name
 
     def _is_mixed(self, called: FrameType) -> bool:
         file = called.f_code.co_filename

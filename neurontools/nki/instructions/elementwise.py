@@ -70,7 +70,7 @@ def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None
     if dst.dtype.endswith("_x4") and value != 0:
         refuse("memset", f"fills {dst.dtype} with 0 alone, not with {value}", "", dst)
     kind = dst.storage.held_dtype(dst.dtype)
-    if not _is_held(value, dst.dtype, kind):
+    if not _is_held(float(value), dst.dtype, kind):
         refuse("memset", f"{value} cannot be held by {dst.dtype}", "", dst)
     dst.write(np.full(dst.shape, value, dtype=kind if kind.kind in "iub" else np.float32))
     return running().issue("memset", chosen, (), reads(dst), name)

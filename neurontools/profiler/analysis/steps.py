@@ -383,7 +383,7 @@ def without_parts(cores: Sequence[CoreRuns]) -> list[CoreRuns]:
         np.concatenate([getattr(each, name) for each in cores]) for name in ("wall_start", "device_ns")
     )
     order = np.lexsort((-device_ns, start))
-    is_kept = np.zeros(len(start), dtype=bool)
+    is_kept: Mask = np.zeros(len(start), dtype=bool)
     is_kept[order[np.unique(start[order], return_index=True)[1]]] = True
     bounds = np.cumsum([len(each.model) for each in cores])[:-1]
     return [each.take(kept) for each, kept in zip(cores, np.split(is_kept, bounds), strict=True)]
