@@ -1,21 +1,24 @@
 """Modelled times of whole models against published ones: every figure of fixtures/engines/model_anchors.yaml.
 
-    python -m benchmarks.model_anchors [--family NAME]
+    python -m benchmarks.model_anchors [--family NAME | --ranges]
 
 Rows of the calibration half are printed one by one, each with its bound: bytes over bandwidth or FLOPs over peak, the
-longer. Of the report half only aggregates by family are printed, so that nobody can tune to its rows.
+longer. Of the report half only aggregates by family are printed, so that nobody can tune to its rows. `--ranges` prints
+the ranges of fixtures/engines/estimate_ranges.yaml, which are those of the calibration half.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from benchmarks.engine_model.anchors import CALIBRATION, REPORT
 from benchmarks.engine_model.model_anchors import ModelAnchor, model_anchors
 from benchmarks.engine_model.model_times import ModelTime, model_time
+from benchmarks.engine_model.ranges import ranges_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,14 +55,26 @@ def aggregate(times: Sequence[ModelTime]) -> str:
     )
 
 
+def calibration_times(family: str | None = None) -> list[ModelTime]:
+    """Return the modelled times of the calibration half, of one family or of all."""
+    rows = (row for row in model_anchors() if row.half == CALIBRATION and family in {None, row.family})
+    return [time for row in rows if (time := model_time(row)) is not None]
+
+
 def main() -> int:
     """Print the rows of the calibration half and the aggregates of both."""
     known = tuple(dict.fromkeys(anchor.family for anchor in model_anchors()))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--family", choices=known, help="only this family")
-    chosen = parser.parse_args().family
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--family", choices=known, help="only this family")
+    choice.add_argument("--ranges", action="store_true", help="print only the ranges of the calibration half")
+    arguments = parser.parse_args()
+    chosen = arguments.family
+    if arguments.ranges:
+        print(ranges_text(calibration_times(), datetime.now(UTC).date().isoformat()))
+        return 0
     times: list[ModelTime] = []
     for anchor in model_anchors():
         if chosen in {None, anchor.family}:
