@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools import paths
 from neurontools.compiler.engines.estimate import estimate, launch_ns
-from neurontools.compiler.engines.modelled_core import ModelledCore
+from neurontools.compiler.engines.modelled_core import ModelledCore, engine_costs
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.limits import scratch_bytes
+from neurontools.estimate.graphs import ModelPhase, record_phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.engines.cost import GraphCost
     from neurontools.compiler.graph import Graph
-    from neurontools.estimate.graphs import ModelPhase, Recorded
+    from neurontools.estimate.graphs import Recorded
     from neurontools.estimate.models import RankedModel
     from neurontools.machine.instances.catalogue import DeviceType
 
@@ -38,7 +39,7 @@ class ModelledStep(NamedTuple):
     """One execution on one rank; times in ns, FLOPs of matrix products.
 
     The first numbers grow with the layers, see `Steps`. `busy_ns` has the time of each name in `_BOUNDS`, then that of
-    the launch by the host.
+    the host: the launch, and what it does for each token that a decoder makes.
     """
 
     time_ns: float
@@ -107,7 +108,9 @@ class Steps:
         call = phase, batch, length, degree, data
         key = (*call, device.name, lnc)
         if key not in self._steps:
-            parts = [_step(recorded, device, lnc) for recorded in self.recorded(*call)]
+            makes_token = self.model.causal and phase is not ModelPhase.TRAINING
+            host_ns = engine_costs(device.core.name).host_token_ns if makes_token else 0.0
+            parts = [_step(recorded, device, lnc, host_ns) for recorded in self.recorded(*call)]
             self._steps[key] = _with_layers(parts, self.model.layers)
         return self._steps[key]
 
@@ -120,8 +123,6 @@ class Steps:
         self, phase: ModelPhase, batch: int, length: int, degree: int, data: int
     ) -> tuple[Recorded, ...]:
         """Return the graphs of two and of three layers; of all where there are no more."""
-        from neurontools.estimate.graphs import record_phase
-
         call = phase, batch, length, degree, data
         if call not in self._recorded:
             counts = (self.model.layers,) if self.model.layers <= _MORE else (_FEW, _MORE)
@@ -143,10 +144,12 @@ def step_of(
     return ModelledStep(cost.total_ns, cost.matmul_flops, *sizes, tuple(busy))
 
 
-def _step(recorded: Recorded, device: DeviceType, lnc: int) -> ModelledStep:
+def _step(recorded: Recorded, device: DeviceType, lnc: int, host_ns: float) -> ModelledStep:
     graph = recorded.graph
     sizes = recorded.weight_bytes, recorded.cache_bytes, scratch_bytes(graph)
-    return step_of(estimate(graph, device, lnc=lnc), graph, device, lnc, sizes)
+    step = step_of(estimate(graph, device, lnc=lnc), graph, device, lnc, sizes)
+    *engines_ns, launching_ns = step.busy_ns
+    return step._replace(time_ns=step.time_ns + host_ns, busy_ns=(*engines_ns, launching_ns + host_ns))
 
 
 def _with_layers(parts: Sequence[ModelledStep], layers: int) -> ModelledStep:
