@@ -16,17 +16,18 @@ from benchmarks.engine_model import training
 from benchmarks.engine_model.anchors import BUILDERS, read_file
 from benchmarks.engine_model.builder import GraphBuilder
 from benchmarks.engine_model.diffusion import decode_image, encode_text, pixart, unet
+from benchmarks.engine_model.graph_inputs import input_bytes, with_weights
 from benchmarks.engine_model.judge import transferred_bytes
-from benchmarks.engine_model.meta_recording import input_bytes, record, with_weights
 from benchmarks.engine_model.optimizers import OPTIMIZERS
 from benchmarks.engine_model.perceivers import perceiver
-from benchmarks.engine_model.sharded import Decoder
+from benchmarks.engine_model.sharded import Decoder, record_worker
 from benchmarks.engine_model.t5 import decode_t5, encode_t5
 from neurontools.compiler.engines.collective_cost import collective_ns
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.engines.modelled_core import engine_costs
 from neurontools.compiler.graph import Node, View
 from neurontools.compiler.work import item_bytes, products
+from neurontools.estimate.recording import record
 from neurontools.machine.instances.catalogue import instance_type
 
 if TYPE_CHECKING:
@@ -147,9 +148,9 @@ def _decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
         decoder = Decoder(sizes, work["workers"], dtype, layers, has_kernel=has_kernel)
         with torch.no_grad():
             if anchor.family == "decoder-token":
-                graph = record(decoder.token, work["batch"], work["context"])
+                graph = record_worker(work["workers"], decoder.token, work["batch"], work["context"])
             else:
-                graph = record(decoder.prompt, work["batch"], _bucket(anchor))
+                graph = record_worker(work["workers"], decoder.prompt, work["batch"], _bucket(anchor))
         return with_weights(graph, work["weights"]) if work["weights"] == "int8" else graph
 
     return [Execution(repeated(build, sizes["layers"]), extra_ns=_host_ns(anchor))]
@@ -181,7 +182,7 @@ def _trained_decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Executi
     def build(layers: int) -> Graph:
         has_kernel = sizes.get("gated", True)  # Llama's examples have one, GPT's do not
         decoder = Decoder(sizes, tensor, torch.bfloat16, layers, is_trained=True, has_kernel=has_kernel)
-        graph = record(lambda: decoder.train(work["length"], has_words=True))
+        graph = record_worker(tensor, lambda: decoder.train(work["length"], has_words=True))
         counts[layers] = sum(weight.numel() for weight in decoder.parameters)
         return graph
 
@@ -234,10 +235,10 @@ def _t5(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
     workers, beams = work["workers"], work["beams"]
 
     def decoder(layers: int) -> Graph:
-        return record(decode_t5, sizes, beams, work["context"], dtype, workers, layers)
+        return record_worker(workers, decode_t5, sizes, beams, work["context"], dtype, workers, layers)
 
     def encoder(layers: int) -> Graph:
-        return record(encode_t5, sizes, work["length"], dtype, workers, layers)
+        return record_worker(workers, encode_t5, sizes, work["length"], dtype, workers, layers)
 
     once = 1 / work["output"]
     return [
@@ -265,7 +266,7 @@ def _pixart(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
     height, width = work["height"] // _SCALE, work["width"] // _SCALE
 
     def text(layers: int) -> Graph:
-        return record(encode_t5, sizes["text"], sizes["text_length"], dtype, 2, layers)
+        return record_worker(2, encode_t5, sizes["text"], sizes["text_length"], dtype, 2, layers)
 
     def network(layers: int) -> Graph:
         return record(pixart, sizes, height, width, dtype, layers)

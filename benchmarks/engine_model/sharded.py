@@ -6,15 +6,28 @@ by the vocabulary. Layers are plain torch on the meta device.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from benchmarks.engine_model.meta_recording import exchange
+from neurontools.estimate.parallel import RankMesh, recorded_rank
+from neurontools.estimate.recording import record
+from neurontools.xla.distributed import collectives
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.compiler.graph import Graph
 
 Tensor = torch.Tensor
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+def record_worker(workers: int, function: Callable[..., Any], *arguments: Any) -> Graph:
+    """Return the graph of the first of some workers."""
+    with recorded_rank(RankMesh(workers)):
+        return record(function, *arguments)
 
 
 def empty(*shape: int, dtype: torch.dtype, is_weight: bool = False) -> Tensor:
@@ -36,7 +49,15 @@ class ReversedExchange(torch.autograd.Function):
 
 
 def _exchanged(x: Tensor, op: str, workers: int) -> Tensor:
-    return exchange(op, x.contiguous(), workers) if op and workers > 1 else x.view_as(x)
+    x = x.contiguous().view_as(x)
+    match op if workers > 1 else "":
+        case "all_reduce_":
+            collectives.all_reduce_([x], "sum")
+        case "all_gather":
+            return collectives.all_gather(x)
+        case "reduce_scatter":
+            return collectives.reduce_scatter(x, "sum")
+    return x
 
 
 class Decoder:
@@ -73,6 +94,7 @@ class Decoder:
         self.words = -(-sizes["vocabulary"] // workers)
         self.is_gated = sizes.get("gated", True)
         self.parameters: list[Tensor] = []
+        self.caches: list[Tensor] = []  # which outlive a token, so that writing to them is no lost work
 
     def weight(self, *shape: int) -> Tensor:
         """Return a new matrix, or the numbers of a norm."""
@@ -152,6 +174,7 @@ class Decoder:
         query, key, value = self.project(x, batch, 1, turn)
         shape = (batch, self.kv_heads, context, self.depth)
         keys, values = (empty(*shape, dtype=self.dtype).index_copy_(2, place, new) for new in (key, value))
+        self.caches += [keys, values]
         grouped = query.reshape(batch * self.kv_heads, self.heads // self.kv_heads, self.depth)
         scores = grouped @ keys.view(-1, context, self.depth).transpose(1, 2) / self.depth**0.5
         weights = torch.softmax((scores + mask).float(), -1).to(self.dtype)
@@ -165,7 +188,7 @@ class Decoder:
     def scores(self, x: Tensor) -> Tensor:
         """Return the scores of all words of some rows."""
         made = self.linear(self.norm(x), self.words)
-        return exchange("all_gather", made.t().contiguous(), self.workers) if self.workers > 1 else made
+        return collectives.all_gather(made.t().contiguous()) if self.workers > 1 else made
 
     def turns(self, length: int) -> tuple[Tensor, Tensor]:
         """Return the cosines and sines of positions."""

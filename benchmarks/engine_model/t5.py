@@ -51,8 +51,12 @@ def _mlp(made: Layers, x: Tensor, sizes: dict[str, Any], workers: int) -> Tensor
 
 def decode_t5(
     sizes: dict[str, Any], beams: int, context: int, dtype: torch.dtype, workers: int, layers: int
-) -> Tensor:
-    """Make a token with one worker's share of T5's decoder: caches of its own positions and of the encoder's."""
+) -> tuple[Tensor, list[Tensor]]:
+    """Make a token with one worker's share of T5's decoder: caches of its own positions and of the encoder's.
+
+    Returns:
+        The scores, and the tensors that outlive the call: weights and caches.
+    """
     made, width = Layers(dtype), sizes["width"]
     heads, depth = sizes["heads"] // workers, sizes["head_width"]
     place = empty(1, dtype=torch.int64)
@@ -73,4 +77,4 @@ def decode_t5(
             mixed = torch.bmm(weights, values).view(beams, 1, heads * depth)
             x = x + _sum(made.linear(mixed, width, bias=False), workers)
         x = x + _mlp(made, x, sizes, workers)
-    return made.linear(_norm(made, x), sizes["vocabulary"], bias=False)
+    return made.linear(_norm(made, x), sizes["vocabulary"], bias=False), made.made

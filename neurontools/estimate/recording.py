@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from neurontools.xla.operators import Parameter
 
 _EMPTY = frozenset({"aten::empty", "aten::empty_strided"})
-_COPIES = frozenset({"aten::copy_", "aten::_to_copy"})
+_OF_DEVICE = frozenset({"aten::copy_", "aten::_to_copy", "aten::convolution", "aten::convolution_backward"})
+"""Operators that the device records whole, though torch has a kernel that takes them apart on other devices."""
+
 _EXPLICIT_KEYS = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
     torch._C.DispatchKey.CompositeImplicitAutograd,
@@ -239,7 +241,7 @@ def _is_on_device(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 @functools.cache
 def _is_whole(overload: Any) -> bool:
     name = overload.name()
-    return name in _COPIES or is_recorded_whole(name)
+    return name in _OF_DEVICE or is_recorded_whole(name)
 
 
 @functools.cache

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from msgspec import structs
+from torch import nn
 
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.engines.modelled_core import engine_costs
@@ -17,6 +19,7 @@ from neurontools.estimate.decoder import Architecture, Transformer
 from neurontools.estimate.graphs import ModelPhase, graph_of, training_step
 from neurontools.estimate.models import PlainModel
 from neurontools.estimate.parallel import RankMesh, recorded_rank
+from neurontools.estimate.recording import record
 from neurontools.estimate.steps import Steps
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla import api
@@ -152,6 +155,25 @@ def test_parts_of_a_model_are_recorded_as_on_the_device(
     assert_same(estimated, run)
     is_shared = mesh.tensor > 1 or phase is ModelPhase.TRAINING
     assert is_shared == any("all_reduce_" in node.op for node in run.nodes)
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d])
+def test_convolutions_are_recorded_as_on_the_device(
+    machine: InMemoryAccelerator, kind: type[nn.Module]
+) -> None:
+    def step(layer: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = layer(x)
+        return y.detach(), *torch.autograd.grad(y.sum(), list(layer.parameters()))
+
+    layer, dimensions = kind(4, 6, 3, stride=2), int(kind.__name__[-2])
+    x = torch.rand(2, 4, *[8] * dimensions)
+    estimated = record(step, copy.deepcopy(layer).to("meta"), x.to("meta"))
+    on_device, moved = layer.to("xla"), x.to("xla")
+    api.mark_step()
+    kept = step(on_device, moved)
+    api.mark_step()
+    assert kept
+    assert_same(estimated, machine.graphs[-1])
 
 
 def test_repeated_layers_are_scheduled_once() -> None:

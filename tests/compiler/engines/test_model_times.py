@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from benchmarks.engine_model.anchors import CALIBRATION, REPORT
-from benchmarks.engine_model.meta_recording import input_bytes, record, with_weights
+from benchmarks.engine_model.graph_inputs import input_bytes, with_weights
 from benchmarks.engine_model.model_anchors import ModelAnchor, model_anchors
 from benchmarks.engine_model.model_times import ModelTime, model_time, repeated
-from benchmarks.engine_model.sharded import Decoder
+from benchmarks.engine_model.sharded import Decoder, record_worker
 from benchmarks.model_anchors import aggregate, row_line
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.work import products
@@ -28,7 +28,7 @@ MATRICES = 512 * (512 + 2 * 256 + 512 + 3 * 1024)  # of a layer
 
 def token(layers: int, workers: int = 1) -> Graph:
     with torch.no_grad():
-        return record(Decoder(SIZES, workers, torch.bfloat16, layers).token, BATCH, CONTEXT)
+        return record_worker(workers, Decoder(SIZES, workers, torch.bfloat16, layers).token, BATCH, CONTEXT)
 
 
 def work(graph: Graph) -> int:
@@ -53,7 +53,7 @@ def test_weights_in_int8_are_a_byte_each() -> None:
 
 def test_a_step_of_training_has_three_times_the_products_of_a_pass() -> None:
     decoder = Decoder(SIZES, 2, torch.bfloat16, 1, is_trained=True, has_kernel=True)
-    graph = record(lambda: decoder.train(128, has_words=True))
+    graph = record_worker(2, lambda: decoder.train(128, has_words=True))
     linear = 2 * 128 * (MATRICES + 512 * 4096) / 2
     found = sum(product.flops for node in graph.nodes if "mm" in node.op for product in products(node))
     assert found == 3 * linear
