@@ -43,7 +43,7 @@ _NODE_CORES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class WorkerExecution:
     """What one worker runs: graphs, each with how often it counts; several executions follow each other.
 
     Args:
@@ -92,7 +92,7 @@ def model_time(anchor: ModelAnchor) -> ModelTime | None:
     return ModelTime(anchor, _modelled_ns(anchor, executions) / 1e6, _bound_ns(anchor, executions) / 1e6)
 
 
-def _modelled_ns(anchor: ModelAnchor, executions: Sequence[Execution]) -> float:
+def _modelled_ns(anchor: ModelAnchor, executions: Sequence[WorkerExecution]) -> float:
     device, lnc = instance_type(anchor.instance).device, anchor.workload.get("lnc")
     cast, total = anchor.workload.get("matmul_dtype"), 0.0
     for execution in executions:
@@ -105,7 +105,7 @@ def _modelled_ns(anchor: ModelAnchor, executions: Sequence[Execution]) -> float:
     return total
 
 
-def _bound_ns(anchor: ModelAnchor, executions: Sequence[Execution]) -> float:
+def _bound_ns(anchor: ModelAnchor, executions: Sequence[WorkerExecution]) -> float:
     """Return the longer of products at the peak rate and inputs at the bandwidth of a core's share of HBM."""
     device, lnc = instance_type(anchor.instance).device, anchor.workload.get("lnc", 1)
     cast = anchor.workload.get("matmul_dtype")
@@ -132,13 +132,13 @@ def repeated(build: Callable[[int], Graph], layers: float) -> tuple[tuple[Graph,
     return (build(1), 1 - more), (build(3), more)
 
 
-def _built(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
+def _built(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
     work = anchor.workload
     given = {name: work[name] for name in ("batch", "length", "dtype") if name in work}
-    return [Execution(((BUILDERS[anchor.sizes["builder"]](**sizes, **given), 1.0),))]
+    return [WorkerExecution(((BUILDERS[anchor.sizes["builder"]](**sizes, **given), 1.0),))]
 
 
-def _decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
+def _decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
     work, dtype = anchor.workload, _DTYPES[anchor.workload["dtype"]]
     if anchor.family == "training-many-nodes":
         return _trained_decoder(anchor, sizes)
@@ -153,7 +153,7 @@ def _decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
                 graph = record_worker(work["workers"], decoder.prompt, work["batch"], _bucket(anchor))
         return with_weights(graph, work["weights"]) if work["weights"] == "int8" else graph
 
-    return [Execution(repeated(build, sizes["layers"]), extra_ns=_host_ns(anchor))]
+    return [WorkerExecution(repeated(build, sizes["layers"]), extra_ns=_host_ns(anchor))]
 
 
 def _host_ns(anchor: ModelAnchor) -> float:
@@ -174,7 +174,7 @@ def _bucket(anchor: ModelAnchor) -> int:
 _LONG_BUCKET = 12288
 
 
-def _trained_decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
+def _trained_decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
     work = anchor.workload
     tensor, pipeline, copies = work["tensor"], work["pipeline"], work["copies"]
     counts: dict[int, int] = {}
@@ -188,21 +188,21 @@ def _trained_decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Executi
 
     layers = sizes["layers"] / pipeline
     passes = work["global_batch"] / copies
-    step = Execution(repeated(build, layers), passes + pipeline - 1)
+    step = WorkerExecution(repeated(build, layers), passes + pipeline - 1)
     weights = counts[1] + (layers - 1) / 2 * (counts[3] - counts[1])
     stride = [list(range(first, tensor * copies, tensor)) for first in range(tensor)]
     exchanged = _reduction_ns(anchor, weights, stride)
     return [step, _optimizer(work, weights / copies, exchanged)]
 
 
-def _optimizer(work: Any, weights: float, exchanged_ns: float) -> Execution:
+def _optimizer(work: Any, weights: float, exchanged_ns: float) -> WorkerExecution:
     """Return the optimizer's step on a worker's share of the weights, as one matrix."""
     b = GraphBuilder(work["master_dtype"], training=True)
     width = 4096
     weight = b.parameter(math.ceil(weights / width), width)
     b.gradients[weight.slot] = b.input(*weight.shape)
     OPTIMIZERS[work["optimizer"]](b)
-    return Execution(((b.finish(), 1.0),), 1.0, exchanged_ns)
+    return WorkerExecution(((b.finish(), 1.0),), 1.0, exchanged_ns)
 
 
 def _reduction_ns(anchor: ModelAnchor, weights: float, groups: Iterable[Sequence[int]]) -> float:
@@ -215,7 +215,7 @@ def _reduction_ns(anchor: ModelAnchor, weights: float, groups: Iterable[Sequence
     return collective_ns(node, device, 1) or 0
 
 
-def _pretraining(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
+def _pretraining(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
     work = anchor.workload
     graph = training.encoder_pretraining(
         **sizes, batch=work["batch"], length=work["length"], dtype=work["dtype"]
@@ -227,10 +227,10 @@ def _pretraining(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
     )
     passes = work["global_batch"] / (work["copies"] * work["batch"])
     exchanged = _reduction_ns(anchor, weights, [range(work["copies"])])
-    return [Execution(((graph, 1.0),), passes), Execution(((step, 1.0),), 1.0, exchanged)]
+    return [WorkerExecution(((graph, 1.0),), passes), WorkerExecution(((step, 1.0),), 1.0, exchanged)]
 
 
-def _t5(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
+def _t5(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
     work, dtype = anchor.workload, _DTYPES[anchor.workload["dtype"]]
     workers, beams = work["workers"], work["beams"]
 
@@ -242,26 +242,26 @@ def _t5(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
 
     once = 1 / work["output"]
     return [
-        Execution(repeated(decoder, sizes["layers"]), extra_ns=_host_ns(anchor)),
-        Execution(repeated(encoder, sizes["layers"]), once),
+        WorkerExecution(repeated(decoder, sizes["layers"]), extra_ns=_host_ns(anchor)),
+        WorkerExecution(repeated(encoder, sizes["layers"]), once),
     ]
 
 
-def _diffusion(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
+def _diffusion(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
     work, dtype = anchor.workload, _DTYPES[anchor.workload["dtype"]]
     height, width = work["height"] // _SCALE, work["width"] // _SCALE
     refiner = sizes.get("refiner", {"share": 0.0})
     texts = [record(encode_text, text, 77, torch.float32) for text in sizes["texts"]]
-    found = [Execution(((graph, 1.0),)) for graph in texts]
+    found = [WorkerExecution(((graph, 1.0),)) for graph in texts]
     for network, share in ((sizes, 1 - refiner["share"]), (refiner, refiner["share"])):
         if share:
             found.append(
-                Execution(((record(unet, network, height, width, dtype), 1.0),), work["steps"] * share)
+                WorkerExecution(((record(unet, network, height, width, dtype), 1.0),), work["steps"] * share)
             )
-    return [*found, Execution(((record(decode_image, height, width), 1.0),))]
+    return [*found, WorkerExecution(((record(decode_image, height, width), 1.0),))]
 
 
-def _pixart(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
+def _pixart(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
     work, dtype = anchor.workload, _DTYPES[anchor.workload["dtype"]]
     height, width = work["height"] // _SCALE, work["width"] // _SCALE
 
@@ -272,18 +272,18 @@ def _pixart(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
         return record(pixart, sizes, height, width, dtype, layers)
 
     return [
-        Execution(repeated(text, sizes["text"]["layers"])),
-        Execution(repeated(network, sizes["layers"]), work["steps"]),
-        Execution(((record(decode_image, height, width), 1.0),)),
+        WorkerExecution(repeated(text, sizes["text"]["layers"])),
+        WorkerExecution(repeated(network, sizes["layers"]), work["steps"]),
+        WorkerExecution(((record(decode_image, height, width), 1.0),)),
     ]
 
 
-def _perceiver(_anchor: ModelAnchor, sizes: dict[str, Any]) -> list[Execution]:
-    return [Execution(((record(perceiver, sizes), 1.0),))]
+def _perceiver(_anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
+    return [WorkerExecution(((record(perceiver, sizes), 1.0),))]
 
 
 _TRAINED = frozenset({"encoder_pretraining", "llama"})
-_EXECUTIONS: dict[str, Callable[[ModelAnchor, dict[str, Any]], list[Execution]]] = {
+_EXECUTIONS: dict[str, Callable[[ModelAnchor, dict[str, Any]], list[WorkerExecution]]] = {
     **dict.fromkeys(("encoder", "decoder", "resnet", "vision_transformer", "clip"), _built),
     "encoder_pretraining": _pretraining,
     "llama": _decoder,
