@@ -50,6 +50,9 @@ def test_serving_as_json_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["token_ns"] for row in found] == sorted(row["token_ns"] for row in found)
     for row in found:
         assert row["token_ns_low"] < row["token_ns"] < row["token_ns_high"]
+        assert (
+            row["bound_first"] == row["bound_token"] == "host"
+        )  # whose work for a token is longer than so few layers
         assert row["tokens_s_low"] < row["tokens_s"] < row["tokens_s_high"]
         assert row["cache_bytes"] == 2 * 2 * 2 / row["tensor"] * 20 * 16 * 2 * row["batch"]
     assert estimate.main([*SERVE, "--batch", "1,2", "--csv"]) == 0
