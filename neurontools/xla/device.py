@@ -130,7 +130,7 @@ def _is_contiguous(
     tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> bool:
     # As in torch_xla, whose tensors have no strides: `view` never fails there.
-    return tensor.device.type == XLA or is_dense(tensor, memory_format=memory_format)
+    return bool(tensor.device.type == XLA or is_dense(tensor, memory_format=memory_format))
 
 
 def _restore(storage: Any, location: str) -> Any:

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -175,6 +176,21 @@ def test_two_cores_share_hbm_and_wait_for_each_other() -> None:
         return out
 
     np.testing.assert_array_equal(kernel[2](A), A[::-1])
+
+
+@pytest.mark.parametrize(
+    "number", [2, 2.0, np.float16(2), np.int8(2), ml_dtypes.bfloat16(2), ml_dtypes.float8_e5m2(2)]
+)
+def test_constants_are_numbers_of_any_type(number: Any) -> None:
+    @nki.jit
+    def kernel(a: Any) -> Any:
+        filled, out = nl.ndarray(a.shape, a.dtype), nl.ndarray(a.shape, a.dtype, nl.shared_hbm)
+        nisa.memset(filled, number)
+        nisa.tensor_scalar(filled, filled, nl.add, number)
+        nisa.dma_copy(out, filled)
+        return out
+
+    np.testing.assert_array_equal(kernel(A), np.full_like(A, 4))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

@@ -20,7 +20,7 @@ _UNIFORM = 1
 
 
 def xla_hlo_call(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of tensors for one that builds HLO; it runs when it is called."""
+    """Return a function of tensors that runs what a function builds as HLO."""
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:

@@ -33,11 +33,16 @@ _DTYPES = {
     "float8_e4m3fn": 20,
 }
 """Numbers of XLA's data types (openxla/xla, xla_data.proto)."""
-PrimitiveType = IntEnum(
-    "PrimitiveType",
-    {"PRED": 1, "S8": 2, "S16": 3, "S32": 4, "S64": 5, "U8": 6, "U16": 7, "U32": 8, "U64": 9, "F16": 10}
-    | {"F32": 11, "F64": 12, "TUPLE": 13, "C64": 15, "BF16": 16, "C128": 18, "F8E5M2": 19, "F8E4M3FN": 20},
-)
+
+
+class PrimitiveType(IntEnum):
+    """XLA's data types by name."""
+
+    PRED, S8, S16, S32, S64, U8, U16, U32, U64 = range(1, 10)
+    F16, F32, F64, TUPLE = range(10, 14)
+    C64, BF16, C128, F8E5M2, F8E4M3FN = 15, 16, 18, 19, 20
+
+
 PRIMITIVE_TYPES = {number: number for number in _DTYPES.values()}
 """The number of each data type in a `MetaNeff`, by its number in an HLO module."""
 
@@ -252,6 +257,7 @@ class MetaNeff(Message):
     input_tensors: list[MetaTensor]
     output_tensors: list[MetaTensor]
     output_aliases_to: dict[int, int]
+    serialized_graph_def: bytes
     border: bytes
     constants: list[Constant]
 

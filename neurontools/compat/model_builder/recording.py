@@ -96,7 +96,7 @@ def generate_hlo(
     """
     import torch_xla.runtime
 
-    inputs = example_inputs if treat_inputs_as_kwargs else _as_tuple(example_inputs)
+    inputs: Any = example_inputs if treat_inputs_as_kwargs else _as_tuple(example_inputs)
     names = tuple(inputs) if treat_inputs_as_kwargs else ()
     values = tuple(inputs.values()) if treat_inputs_as_kwargs else inputs
     with recorded_as_first_of(torch_xla.runtime.world_size()):

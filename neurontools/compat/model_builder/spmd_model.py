@@ -3,8 +3,10 @@
 The class of models is plain Python, which TorchScript compiles and stores.
 """
 
+# mypy: disable-error-code="no-untyped-def,no-any-return"
 # TorchScript reads the annotations of the class.
 
+import warnings
 from typing import Any
 
 import torch
@@ -15,7 +17,6 @@ from neurontools.compat import core_placement, traced_model
 from neurontools.xla import api
 
 
-@torch.jit.script
 class SpmdModel:
     """A compiled model.
 
@@ -74,6 +75,11 @@ class SpmdModel:
     def save_metaneff(self, path: str) -> bool:
         """Write the border of the NEFF to a file."""
         return bool(torch.ops.neuron.spmd_save(self.metaneff, path))
+
+
+with warnings.catch_warnings():  # that TorchScript is deprecated
+    warnings.simplefilter("ignore")
+    torch.jit.script(SpmdModel)
 
 
 def spmd_model(neff: bytes, metaneff: bytes, local_ranks_size: int, world_size: int) -> Any:

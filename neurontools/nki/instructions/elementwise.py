@@ -14,6 +14,7 @@ from neurontools.nki.instructions.accumulators import accumulate, continue_reduc
 from neurontools.nki.instructions.arithmetic import apply_scalar, binary
 from neurontools.nki.instructions.operands import (
     GENERATION_3,
+    NUMBERS,
     PSUM,
     check_bits,
     check_elementwise,
@@ -65,7 +66,7 @@ def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None
     """Fill a tile with a constant."""
     check_tile("memset", "dst", dst)
     chosen = engine_name("memset", engine, engines.vector, engines.gpsimd)
-    if not isinstance(value, int | float | np.number | np.bool_):
+    if not isinstance(value, NUMBERS):
         refuse("memset", f"value is a {type(value).__name__}, not a number")
     if dst.dtype.endswith("_x4") and value != 0:
         refuse("memset", f"fills {dst.dtype} with 0 alone, not with {value}", "", dst)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import ml_dtypes
 import numpy as np
 
 from neurontools.nki.constants import engine as engines
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
 GENERATION_3, GENERATION_4 = 3, 4
+NUMBERS = (
+    int, float, np.number, np.bool_,
+    ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
+)  # fmt: skip
+"""Types of constants."""
 _TARGET_OF = {3: "trn2", 4: "trn3"}
 _REGION_NAMES = {SBUF: "SBUF", PSUM: "PSUM"}
 
@@ -208,7 +214,7 @@ def scalar(opcode: str, operand: str, value: Any, data: NkiTensor, dtype: Any = 
         return column.reshape(value.shape[0], *[1] * (data.ndim - 1))
     if value is None:
         return np.float32(0)
-    if isinstance(value, int | float | np.number | np.bool_):
+    if isinstance(value, NUMBERS):
         return np.dtype(dtype or np.float32).type(value)
     refuse(
         opcode,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from neurontools.xla.distributed.worker_roster import Ranks
-    from neurontools.xla.multicore.meeting import Meeting
+    from neurontools.xla.multicore.meeting import RankMeeting
 
 
 class RankCommunicator(Communicator):
@@ -28,7 +28,7 @@ class RankCommunicator(Communicator):
         size: number of ranks.
     """
 
-    def __init__(self, meeting: Meeting, rank: int, size: int) -> None:
+    def __init__(self, meeting: RankMeeting, rank: int, size: int) -> None:
         super().__init__(None, rank, size, default_timeout())
         self.meeting = meeting
         self.messages = _RankMessages(self)
@@ -64,7 +64,7 @@ class _RankGroup(WorkerGroup):
 class _MeetingExchange:
     """A `SharedExchange` of ranks in one process; `waiting` is not used, as a rank that fails tells the meeting."""
 
-    def __init__(self, meeting: Meeting, name: tuple[Ranks, str], position: int, size: int) -> None:
+    def __init__(self, meeting: RankMeeting, name: tuple[Ranks, str], position: int, size: int) -> None:
         self._meeting = meeting
         self._name = name
         self._position = position

@@ -56,7 +56,10 @@ class MulticoreExecutable:
                 threads.submit(self._run, meeting, rank, inputs)
                 for rank, inputs in enumerate(tensors[1:], start=1)
             ]
-            runs = [partial(self._run, meeting, 0, tensors[0]), *[other.result for other in others]]
+            runs: list[Callable[[], list[torch.Tensor]]] = [
+                partial(self._run, meeting, 0, tensors[0]),
+                *[other.result for other in others],
+            ]
             for run in runs:
                 try:
                     results.append(run())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Meeting(Protocol):
+class RankMeeting(Protocol):
     """How the members of groups exchange tensors."""
 
     def join(
@@ -119,7 +119,7 @@ class ThreadMeeting:
 
 
 class RankError(NrtError):
-    """A rank waits for another one that has failed."""
+    """A rank cannot go on, because another rank has failed."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(
