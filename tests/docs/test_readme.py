@@ -58,9 +58,13 @@ def test_new_writes_files_and_replaces_none(tool, home, monkeypatch):
     again = tool("neurontools", "new", "train", "mine.py")
     assert (again.returncode, again.stderr) == (
         1,
-        "error: mine.py exists\nhint: name another file: neurontools new train mine2.py\n",
+        "error: mine.py already exists\nhint: name another file: neurontools new train mine2.py\n",
     )
     assert (home / "mine.py").read_text() == "changed"
     assert "relu/relu.cpp" in tool("neurontools", "new", "customop", "relu").stdout.split()
-    nowhere = tool("neurontools", "new", "train", "nowhere/train.py")
-    assert (nowhere.returncode, nowhere.stderr) == (1, "error: nowhere/train.py: No such file or directory\n")
+    assert tool("neurontools", "new", "train", "folder/train.py").stdout == "folder/train.py\n"
+    nowhere = tool("neurontools", "new", "train", "mine.py/train.py")
+    assert (nowhere.returncode, nowhere.stderr) == (
+        1,
+        "error: cannot write mine.py: File exists\nhint: choose another directory\n",
+    )

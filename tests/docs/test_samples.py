@@ -74,7 +74,10 @@ def test_nothing_is_replaced(tool, empty, name, file):
     (empty / file).write_text("mine")
     before = sorted(empty.rglob("*"))
     done = tool("neurontools", "new", "sample", name)
-    assert (done.returncode, done.stderr) == (1, f"error: {file} exists\nhint: change to another directory\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: {file} already exists\nhint: change to another directory\n",
+    )
     assert (empty / file).read_text() == "mine"
     assert sorted(empty.rglob("*")) == before
 
