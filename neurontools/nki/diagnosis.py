@@ -116,7 +116,7 @@ class _Diagnosis:
 
     def _name(self) -> str:
         code = self._called.f_code if self._called is not None else None
-        # What a launch calls before the kernel runs is no function of NKI.
+        # A launch calls functions of its own before the kernel runs.
         if code is None or code.co_filename.endswith("/launch.py"):
             return self._function.__name__
         return code.co_name
