@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Tensors = tuple[Any, ...]
 
+_LARGEST_TRIAL = 1 << 32  # bytes: tensors of the meta device may be larger than the memory of this computer
 _FLASH = 1
 _LENGTH, _DIMENSIONS = 2, 4  # of a jagged query: batch, heads, length, which differs by sequence, depth
 _choices: dict[Any, int] = {}
@@ -174,8 +175,10 @@ def _choice(
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    batch, *others = tensor.shape  # the choice is the same for every batch above 1
-    host = torch.empty_strided([min(batch, 2), *others], tensor.stride(), dtype=tensor.dtype)
+    batch, *others = tensor.shape
+    if tensor.nbytes > _LARGEST_TRIAL:
+        batch = min(batch, 2)
+    host = torch.empty_strided([batch, *others], tensor.stride(), dtype=tensor.dtype)
     return host.requires_grad_(tensor.requires_grad)
 
 

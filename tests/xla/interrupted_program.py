@@ -57,7 +57,7 @@ OPERATIONS = (
     lambda a, b, n: a @ b.t() if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] else a - n,
     lambda a, b, n: a.t() if a.dim() == 2 else a.abs(),
     lambda a, b, n: a[n % 2 :] if a.dim() and a.shape[0] > 2 else a.tanh(),
-    lambda a, b, n: a.view(-1)[n % 3 :] if a.is_contiguous() and a.numel() > 4 else a.clone(),
+    lambda a, b, n: a.view(-1)[n % 3 :] if torch._C.TensorBase.is_contiguous(a) and a.numel() > 4 else a.clone(),
     lambda a, b, n: torch.cat([a, a]) if a.dim() and a.numel() < 64 else a.relu(),
     lambda a, b, n: a.max(dim=0)[0] if a.dim() else a + 0.25,
     lambda a, b, n: a.sum(),

@@ -26,7 +26,7 @@ OPERATIONS: list[Callable[[torch.Tensor, torch.Tensor, int], Any]] = [
     lambda a, b, n: a[n % 2 :] if a.dim() and a.shape[0] > 2 else None,
     lambda a, b, n: a[..., ::2] if a.dim() and a.shape[-1] > 2 else None,
     lambda a, b, n: a.reshape(-1),
-    lambda a, b, n: a.view(-1)[n % 3 :] if a.is_contiguous() and a.numel() > 4 else None,
+    lambda a, b, n: a.view(-1)[n % 3 :] if torch._C.TensorBase.is_contiguous(a) and a.numel() > 4 else None,
     lambda a, b, n: a.unsqueeze(n % (a.dim() + 1)) if a.dim() < 4 else None,
     lambda a, b, n: a.expand(2, *a.shape).sum(0),
     lambda a, b, n: torch.cat([a, a], dim=n % a.dim()) if a.dim() and a.numel() < 64 else None,

@@ -244,12 +244,12 @@ def test_an_operator_may_return_its_argument(machine: InMemoryAccelerator) -> No
 
 def test_a_number_goes_to_the_overload_that_takes_numbers(machine: InMemoryAccelerator) -> None:
     def overload(name: str) -> str | None:
-        found = kernels._find_scalar_overload(operator_of(getattr(torch.ops.aten, name).Tensor))
+        found = kernels.find_scalar_overload(operator_of(getattr(torch.ops.aten, name).Tensor))
         return None if found is None else str(found)
 
     assert overload("mul") == "aten.mul.Scalar"
     assert overload("eq") == "aten.eq.Scalar"
-    assert kernels._find_scalar_overload(operator_of(torch.ops.aten.relu.default)) is None
+    assert kernels.find_scalar_overload(operator_of(torch.ops.aten.relu.default)) is None
 
 
 def test_dropout_of_everything_leaves_zeros_and_no_mark(machine: InMemoryAccelerator) -> None:

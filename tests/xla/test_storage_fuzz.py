@@ -63,7 +63,7 @@ OPERATIONS: list[Callable[[torch.Tensor, torch.Tensor, int, tuple[int, ...]], An
     lambda a, b, n, shape: a.t() if a.dim() == 2 else None,
     lambda a, b, n, shape: a.detach(),
     lambda a, b, n, shape: a * 2,
-    lambda a, b, n, shape: a.view(-1) if a.is_contiguous() else None,
+    lambda a, b, n, shape: a.view(-1) if torch._C.TensorBase.is_contiguous(a) else None,
 ]
 steps = st.lists(
     st.tuples(
