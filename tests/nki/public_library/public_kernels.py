@@ -20,14 +20,15 @@ import unittest
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
 
 import benchmarks.nki_anchors as anchors
 from neurontools.nki import launch as second_generation
+from neurontools.nki import runs
 from neurontools.nki.errors import KernelError
-from neurontools.nki.first import launch as first_generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,16 +83,12 @@ def run_file(folder: Path, file: str) -> list[Result]:
         kind = "error" if isinstance(error, KernelError | IndexError | SyntaxError | ValueError) else "crash"
         results.append(Result("", file, (Finding(kind, text),)))
 
-    modules = (first_generation, second_generation)
-    before = [module.report_warnings for module in modules]
-    for module in modules:
-        module.report_warnings = note  # type: ignore[attr-defined]
-    try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            _run(folder, file, fail)
-    finally:
-        for module, function in zip(modules, before, strict=True):
-            module.report_warnings = function  # type: ignore[attr-defined]
+    with (
+        mock.patch.object(runs, "report_warnings", note),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
+    ):
+        _run(folder, file, fail)
     return results
 
 
