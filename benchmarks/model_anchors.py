@@ -3,7 +3,7 @@
     python -m benchmarks.model_anchors [--family NAME | --ranges]
 
 Rows of the calibration half are printed one by one, each with its bound: bytes over bandwidth or FLOPs over peak, the
-longer. Of the report half only aggregates by family are printed, so that nobody can tune to its rows. `--ranges` prints
+longer. The report half stays blind: only aggregates by family are printed. `--ranges` prints
 the ranges of fixtures/engines/estimate_ranges.yaml, which are those of the calibration half.
 """
 
@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from benchmarks.engine_model.anchors import CALIBRATION, REPORT
 from benchmarks.engine_model.model_anchors import ModelAnchor, model_anchors
 from benchmarks.engine_model.model_times import ModelTime, model_time
+from benchmarks.engine_model.published import CALIBRATION, REPORT
 from benchmarks.engine_model.ranges import ranges_text
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ def calibration_times(family: str | None = None) -> list[ModelTime]:
 
 def main() -> int:
     """Print the rows of the calibration half and the aggregates of both."""
-    known = tuple(dict.fromkeys(anchor.family for anchor in model_anchors()))
+    families = tuple(dict.fromkeys(anchor.family for anchor in model_anchors()))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--family", choices=known, help="only this family")
+    choice.add_argument("--family", choices=families, help="only this family")
     choice.add_argument("--ranges", action="store_true", help="print only the ranges of the calibration half")
     arguments = parser.parse_args()
     chosen = arguments.family
@@ -83,12 +83,12 @@ def main() -> int:
             if anchor.half == CALIBRATION:
                 print(row_line(anchor, time), flush=True)
     for half in (CALIBRATION, REPORT):
-        for family in (*known, ""):
-            found = [
+        for family in (*families, ""):
+            chosen_times = [
                 time for time in times if time.anchor.half == half and family in {"", time.anchor.family}
             ]
-            if len(found) >= (_FEWEST if half == REPORT else 1):
-                print(f"{half:11s} {family or 'all':21s} {aggregate(found)}")
+            if len(chosen_times) >= (_FEWEST if half == REPORT else 1):
+                print(f"{half:11s} {family or 'all':21s} {aggregate(chosen_times)}")
     return 1 if any(time.is_below_bound for time in times) else 0
 
 

@@ -14,7 +14,6 @@ Rows of the calibration half are printed one by one, of the report half aggregat
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib
 import os
 import sys
@@ -26,10 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-import yaml
 
 import neurontools
-from neurontools import paths
+from benchmarks.engine_model.published import CALIBRATION, REPORT, read_published
 from neurontools.nki.errors import KernelError
 from neurontools.nki.first.launch import run as run_first
 from neurontools.nki.launch import Kernel, run
@@ -39,7 +37,6 @@ from neurontools.nki.program import modelled_us, start_us
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-CALIBRATION, REPORT = "calibration", "report"
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
 _PACKAGE = "nkilib_src.nkilib.core"
 
@@ -66,16 +63,9 @@ class AnchorVerdict(NamedTuple):
         return max(self.ratio, 1 / self.ratio)
 
 
-def half_of(name: str) -> str:
-    """Return the half of a name."""
-    return CALIBRATION if int(hashlib.sha256(name.encode()).hexdigest()[0], 16) < 8 else REPORT
-
-
 def read_file() -> dict[str, Any]:
     """Return the published times as they are stored."""
-    with open(f"{paths.fixtures_dir()}/engines/nki_anchors.yaml", encoding="utf-8") as file:
-        document: dict[str, Any] = yaml.safe_load(file)
-    return document
+    return read_published("nki_anchors")
 
 
 def prepare_tutorials(samples: str) -> None:

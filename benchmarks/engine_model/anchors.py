@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from benchmarks.engine_model import convolutional, training, transformers, vision_transformers
-from neurontools import paths
+from benchmarks.engine_model.published import read_published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from neurontools.compiler.graph import Graph
-
-CALIBRATION, REPORT = "calibration", "report"
 
 BUILDERS: dict[str, Callable[..., Graph]] = {
     "matmul": transformers.matmul,
@@ -84,11 +79,6 @@ class Anchor:
         return main, (BUILDERS["optimizer_step"](**rest), 1 / self.step["every"])
 
 
-def half_of(name: str) -> str:
-    """Return the half that the rule of the file gives to a name."""
-    return CALIBRATION if int(hashlib.sha256(name.encode()).hexdigest()[0], 16) < 8 else REPORT
-
-
 @cache
 def anchors() -> tuple[Anchor, ...]:
     """Return all published figures, in the file's order."""
@@ -98,9 +88,7 @@ def anchors() -> tuple[Anchor, ...]:
 
 def read_file() -> dict[str, Any]:
     """Return the file as it is."""
-    with open(f"{paths.fixtures_dir()}/engines/anchors.yaml", encoding="utf-8") as file:
-        document: dict[str, Any] = yaml.safe_load(file)
-    return document
+    return read_published("anchors")
 
 
 def _anchor(row: dict[str, Any], document: dict[str, Any]) -> Anchor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from neurontools.compiler.graph import Slot, View
-from neurontools.compiler.work import numel
+from neurontools.compiler.work import item_bytes, numel
 
 if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
@@ -22,12 +22,10 @@ def input_bytes(graph: Graph) -> int:
         for arg in node.args:
             if isinstance(arg, View) and arg.slot in inputs:
                 sizes[arg.slot] = max(
-                    sizes.get(arg.slot, 0), min(graph.slots[arg.slot].nbytes, numel(arg) * _ITEM[arg.dtype])
+                    sizes.get(arg.slot, 0),
+                    min(graph.slots[arg.slot].nbytes, numel(arg) * item_bytes(arg.dtype)),
                 )
     return sum(sizes.values())
-
-
-_ITEM = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int64": 8, "int32": 4, "bool": 1}
 
 
 def with_weights(graph: Graph, dtype: str) -> Graph:
@@ -37,7 +35,7 @@ def with_weights(graph: Graph, dtype: str) -> Graph:
     for node in graph.nodes:
         right = node.args[-1] if node.op.startswith(("aten.mm", "aten.addmm")) else None
         if isinstance(right, View) and right.slot in inputs:
-            slots[right.slot] = Slot(numel(right) * _ITEM[dtype])
+            slots[right.slot] = Slot(numel(right) * item_bytes(dtype))
             node = replace(node, args=(*node.args[:-1], replace(right, dtype=dtype)))  # noqa: PLW2901
         nodes.append(node)
     return graph.with_calls(slots, nodes)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, geometric_mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from benchmarks.engine_model.anchors import CALIBRATION, REPORT, Anchor, anchors
+from benchmarks.engine_model.anchors import Anchor, anchors
 from benchmarks.engine_model.kernels import KERNELS
+from benchmarks.engine_model.published import CALIBRATION, REPORT
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.schedule import schedule
@@ -23,11 +24,22 @@ TARGETS = {CALIBRATION: (1.25, 2.0), REPORT: (1.35, 2.5)}
 """By half: the largest accepted mean and single factor of error."""
 
 
+class Published(Protocol):
+    """A published time."""
+
+    @property
+    def published_ms(self) -> float:
+        """The time."""
+
+
+PublishedT = TypeVar("PublishedT", bound=Published)
+
+
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Comparison(Generic[PublishedT]):
     """A published time and the modelled one."""
 
-    anchor: Anchor
+    anchor: PublishedT
     modelled_ms: float
 
     @property
@@ -39,6 +51,12 @@ class Verdict:
     def error(self) -> float:
         """The factor between both, at least 1."""
         return max(self.ratio, 1 / self.ratio)
+
+
+class Verdict(Comparison[Anchor]):
+    """The modelled time of a figure of anchors.yaml."""
+
+    __slots__ = ()
 
 
 def modelled_ms(anchor: Anchor) -> float:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from benchmarks.engine_model.anchors import CALIBRATION, REPORT, anchors
-from neurontools import paths
+from benchmarks.engine_model import published
+from benchmarks.engine_model.anchors import anchors
+from benchmarks.engine_model.published import CALIBRATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +61,7 @@ def half_of(name: str) -> str:
     """Return the half of a name, which follows from the name alone; what calibrated before stays calibration."""
     if name in {anchor.name for anchor in anchors()}:
         return CALIBRATION
-    return CALIBRATION if int(hashlib.sha256(f"{_SALT}{name}".encode()).hexdigest()[0], 16) < 8 else REPORT
+    return published.half_of(name, _SALT)
 
 
 @cache
@@ -75,9 +73,7 @@ def model_anchors() -> tuple[ModelAnchor, ...]:
 
 def read_file() -> dict[str, Any]:
     """Return the file as it is."""
-    with open(f"{paths.fixtures_dir()}/engines/model_anchors.yaml", encoding="utf-8") as file:
-        document: dict[str, Any] = yaml.safe_load(file)
-    return document
+    return published.read_published("model_anchors")
 
 
 def _anchor(row: dict[str, Any], document: dict[str, Any]) -> ModelAnchor:

@@ -17,7 +17,7 @@ from benchmarks.engine_model.anchors import BUILDERS, read_file
 from benchmarks.engine_model.builder import GraphBuilder
 from benchmarks.engine_model.diffusion import decode_image, encode_text, pixart, unet
 from benchmarks.engine_model.graph_inputs import input_bytes, with_weights
-from benchmarks.engine_model.judge import transferred_bytes
+from benchmarks.engine_model.judge import Comparison, transferred_bytes
 from benchmarks.engine_model.optimizers import OPTIMIZERS
 from benchmarks.engine_model.perceivers import perceiver
 from benchmarks.engine_model.sharded import Decoder, record_worker
@@ -58,22 +58,10 @@ class WorkerExecution:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelTime:
+class ModelTime(Comparison["ModelAnchor"]):
     """The modelled time of a figure, and its bound."""
 
-    anchor: ModelAnchor
-    modelled_ms: float
     bound_ms: float
-
-    @property
-    def ratio(self) -> float:
-        """Modelled / published."""
-        return self.modelled_ms / self.anchor.published_ms
-
-    @property
-    def error(self) -> float:
-        """The factor between both, at least 1."""
-        return max(self.ratio, 1 / self.ratio)
 
     @property
     def is_below_bound(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from benchmarks.engine_model.anchors import CALIBRATION
+from benchmarks.engine_model.published import CALIBRATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

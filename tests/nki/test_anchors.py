@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import hashlib
 
-from benchmarks.nki_anchors import KERNELS, TUTORIALS, half_of, read_file
+from benchmarks.engine_model.published import half_of
+from benchmarks.nki_anchors import KERNELS, TUTORIALS, read_file
 
 
 def test_names_decide_the_halves_of_published_times() -> None:

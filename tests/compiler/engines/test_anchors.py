@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.engine_model.anchors import CALIBRATION, REPORT, Anchor, anchors, half_of, read_file
+from benchmarks.engine_model.anchors import Anchor, anchors, read_file
 from benchmarks.engine_model.judge import Verdict, geometric_error, mean_error, transferred_bytes, worst
 from benchmarks.engine_model.kernels import KERNELS
+from benchmarks.engine_model.published import CALIBRATION, REPORT, half_of
 from neurontools.compiler.graph import graph_from_bytes, reads
 from neurontools.compiler.work import flops, products
 from neurontools.machine.instances.catalogue import instance_type

@@ -7,9 +7,9 @@ import re
 import pytest
 import yaml
 
-from benchmarks.engine_model.anchors import CALIBRATION, REPORT
 from benchmarks.engine_model.model_anchors import ModelAnchor, model_anchors
 from benchmarks.engine_model.model_times import ModelTime
+from benchmarks.engine_model.published import CALIBRATION, REPORT
 from benchmarks.engine_model.ranges import FAMILIES, FEW, NARROWEST, range_of, ranges_text
 from benchmarks.model_anchors import calibration_times
 from neurontools.estimate.steps import ranges

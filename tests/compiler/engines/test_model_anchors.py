@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-from benchmarks.engine_model.anchors import CALIBRATION, anchors
+from benchmarks.engine_model.anchors import anchors
 from benchmarks.engine_model.model_anchors import half_of, model_anchors, read_file
+from benchmarks.engine_model.published import CALIBRATION
 from neurontools.machine.instances.catalogue import instance_type
 
 LEAST_FIGURES, LEAST_FAMILIES = 150, 8

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from benchmarks.engine_model.anchors import CALIBRATION, REPORT
 from benchmarks.engine_model.graph_inputs import input_bytes, with_weights
 from benchmarks.engine_model.model_anchors import ModelAnchor, model_anchors
 from benchmarks.engine_model.model_times import ModelTime, model_time, repeated
+from benchmarks.engine_model.published import CALIBRATION, REPORT
 from benchmarks.engine_model.sharded import Decoder, record_worker
 from benchmarks.model_anchors import aggregate, row_line
 from neurontools.compiler.engines.estimate import estimate
