@@ -79,6 +79,32 @@ def _least_s(work: Callable[[], Any], rounds: int = _ROUNDS) -> tuple[float, Any
     return min(times), result
 
 
+def _product_kernel(
+    height: int, width: int, finish: Callable[[Any, Any], object]
+) -> Callable[[Any, Any], Any]:
+    """Return a kernel that loads two tiles for each product, adds products up, and stores what `finish` makes of them."""
+
+    def product(lhs: Any, rhs: Any) -> Any:
+        rows, columns = lhs.shape[1], rhs.shape[1]
+        out = nl.ndarray((rows, columns), nl.float32, nl.shared_hbm)
+        for m in nl.affine_range(rows // height):
+            for n in nl.affine_range(columns // width):
+                total = nl.ndarray((height, width), nl.float32, nl.psum)
+                for k in nl.affine_range(lhs.shape[0] // height):
+                    left = nl.ndarray((height, height), lhs.dtype)
+                    right = nl.ndarray((height, width), rhs.dtype)
+                    inner = slice(k * height, (k + 1) * height)
+                    nisa.dma_copy(left, lhs[inner, m * height : (m + 1) * height])
+                    nisa.dma_copy(right, rhs[inner, n * width : (n + 1) * width])
+                    nisa.nc_matmul(total, left, right)
+                result = nl.ndarray((height, width), nl.float32)
+                finish(result, total)
+                nisa.dma_copy(out[m * height : (m + 1) * height, n * width : (n + 1) * width], result)
+        return out
+
+    return product
+
+
 # ---- instructions
 
 
@@ -108,40 +134,23 @@ def slices(a: Any) -> Any:
     return out
 
 
-def products_of_small_tiles(lhs: Any, rhs: Any) -> Any:
-    """Load two tiles for each product, add products up, and store their exponentials."""
-    rows, columns = lhs.shape[1], rhs.shape[1]
-    out = nl.ndarray((rows, columns), nl.float32, nl.shared_hbm)
-    for m in nl.affine_range(rows // _SMALL):
-        for n in nl.affine_range(columns // _SMALL):
-            total = nl.ndarray((_SMALL, _SMALL), nl.float32, nl.psum)
-            for k in nl.affine_range(lhs.shape[0] // _SMALL):
-                left = nl.ndarray((_SMALL, _SMALL), lhs.dtype)
-                right = nl.ndarray((_SMALL, _SMALL), rhs.dtype)
-                inner = slice(k * _SMALL, (k + 1) * _SMALL)
-                nisa.dma_copy(left, lhs[inner, m * _SMALL : (m + 1) * _SMALL])
-                nisa.dma_copy(right, rhs[inner, n * _SMALL : (n + 1) * _SMALL])
-                nisa.nc_matmul(total, left, right)
-            result = nl.ndarray((_SMALL, _SMALL), nl.float32)
-            nisa.activation(result, nl.exp, total, scale=0.01)
-            nisa.dma_copy(out[m * _SMALL : (m + 1) * _SMALL, n * _SMALL : (n + 1) * _SMALL], result)
-    return out
-
-
 def _overhead() -> list[BenchmarkRow]:
     generator = np.random.default_rng(0)
     side = _SMALL * round((_INSTRUCTIONS / 50) ** 0.5)
     rows = []
-    for kernel, shapes in (
-        (whole_tiles, [(_SMALL, _SMALL)]),
-        (slices, [(_SMALL, _PARTS * _SMALL)]),
-        (products_of_small_tiles, [(16 * _SMALL, side)] * 2),
+    small_products = _product_kernel(
+        _SMALL, _SMALL, lambda result, total: nisa.activation(result, nl.exp, total, scale=0.01)
+    )
+    for label, kernel, shapes in (
+        ("whole tiles", whole_tiles, [(_SMALL, _SMALL)]),
+        ("slices", slices, [(_SMALL, _PARTS * _SMALL)]),
+        ("products of small tiles", small_products, [(16 * _SMALL, side)] * 2),
     ):
         arrays = [generator.standard_normal(shape, dtype=np.float32) for shape in shapes]
         spent, launch = _least_s(lambda kernel=kernel, arrays=arrays: run(Kernel(kernel), arrays, {}).launch)
         scheduling, _ = _least_s(lambda launch=launch: modelled_us(launch))
         count = _count(launch)
-        name = f"{kernel.__name__.replace('_', ' ')}, {count} instructions"
+        name = f"{label}, {count} instructions"
         rows += [
             BenchmarkRow.at_most(f"{name}, each with its checks", 1e6 * spent / count, "us", 15),
             BenchmarkRow.at_most(
@@ -156,26 +165,6 @@ def _count(launch: Launch) -> int:
 
 
 # ---- products and attention
-
-
-def matmul(lhs: Any, rhs: Any) -> Any:
-    """Multiply as the tutorial does, two loads for each product."""
-    rows, columns = lhs.shape[1], rhs.shape[1]
-    out = nl.ndarray((rows, columns), lhs.dtype, nl.shared_hbm)
-    for m in nl.affine_range(rows // _TILE):
-        for n in nl.affine_range(columns // _COLUMNS):
-            total = nl.ndarray((_TILE, _COLUMNS), nl.float32, nl.psum)
-            for k in nl.affine_range(lhs.shape[0] // _TILE):
-                left = nl.ndarray((_TILE, _TILE), lhs.dtype)
-                right = nl.ndarray((_TILE, _COLUMNS), rhs.dtype)
-                inner = slice(k * _TILE, (k + 1) * _TILE)
-                nisa.dma_copy(left, lhs[inner, m * _TILE : (m + 1) * _TILE])
-                nisa.dma_copy(right, rhs[inner, n * _COLUMNS : (n + 1) * _COLUMNS])
-                nisa.nc_matmul(total, left, right)
-            result = nl.ndarray((_TILE, _COLUMNS), lhs.dtype)
-            nisa.tensor_copy(result, total)
-            nisa.dma_copy(out[m * _TILE : (m + 1) * _TILE, n * _COLUMNS : (n + 1) * _COLUMNS], result)
-    return out
 
 
 def matmul_of_values(lhs: Any, rhs: Any) -> Any:
@@ -207,7 +196,7 @@ def _products() -> list[BenchmarkRow]:
 
     rows = []
     for name, work in (
-        ("kernel", lambda: run(Kernel(matmul), (lhs, rhs), {})),
+        ("kernel", lambda: run(Kernel(_product_kernel(_TILE, _COLUMNS, nisa.tensor_copy)), (lhs, rhs), {})),
         ("kernel of the first generation", lambda: jit_first(matmul_of_values).run((lhs, rhs), {})),
     ):
         plain, product = _least_s(multiply, rounds)
