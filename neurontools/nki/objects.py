@@ -1,10 +1,12 @@
-"""Objects of kernels besides tensors: classes with fields, slices and registers."""
+"""Objects of kernels besides tensors: classes with fields, slices, registers, and indices known at run time."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsInt
+
+import numpy as np
 
 from neurontools.nki.context import fail
 
@@ -118,3 +120,34 @@ class VirtualRegister(NKIObject):
 
     def __repr__(self) -> str:
         return f"VirtualRegister({self.value})"
+
+
+class Dynamic:
+    """An index that is known when the instruction runs.
+
+    Args:
+        index: a register, a tensor of one element, or of one element for each row (`is_vector`).
+        stride: elements of the storage between neighbouring indices.
+        limit: indices from this one on are out of bounds.
+        is_vector: whether each row of dimension 0 has an index of its own.
+        columns: whether the index tensor holds columns of tensor indirection instead.
+    """
+
+    __slots__ = ("columns", "index", "is_vector", "limit", "stride")
+
+    def __init__(
+        self, index: Any, stride: int, limit: int, *, is_vector: bool = False, columns: int = 0
+    ) -> None:
+        self.index = index
+        self.stride = stride
+        self.limit = limit
+        self.is_vector = is_vector
+        self.columns = columns
+
+    def values(self) -> np.ndarray:
+        """Return the indices as a flat array."""
+        if isinstance(self.index, SupportsInt):  # a register; tensors are none
+            return np.array([int(self.index)], dtype=np.int64)
+        numbers = self.index.read("index").reshape(self.index.shape[0], -1)
+        # The indices of rows go down the partitions first.
+        return (numbers.T if self.is_vector else numbers).reshape(-1).astype(np.int64)

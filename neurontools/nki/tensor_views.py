@@ -14,7 +14,7 @@ from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.nki.context import fail, is_running, running, whole
 from neurontools.nki.dtypes import dtype_name, item_bytes
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.objects import DynamicSlice, NKIObject, VirtualRegister
+from neurontools.nki.objects import Dynamic, DynamicSlice, NKIObject, VirtualRegister
 from neurontools.nki.regions import pattern_of
 from neurontools.nki.strides import infer_sizes, merge_dims, reshape_strides
 
@@ -251,10 +251,9 @@ class TensorView(NKIObject):
                 return item.start, whole("slice", "its size", item.size), 1
             start, step = whole("slice", "its start", item.start), 1
             stop = start + whole("slice", "its size", item.size)
-        may_be_empty = (
-            not self.on_chip
-        )  # a core without a share of the work; no instruction takes such a view
-        if not 0 <= start < stop + may_be_empty <= size + may_be_empty:
+        # In HBM, for a core without a share of the work; no instruction takes an empty view.
+        shortest = 1 if self.on_chip else 0
+        if not 0 <= start <= stop - shortest <= size - shortest:
             problem = "is empty" if start >= stop else "is out of bounds"
             self._refuse("slice", f"{start}:{stop} of dimension {dim} {problem}, its size is {size}")
         return start, -(-(stop - start) // step), step
@@ -477,35 +476,3 @@ class TensorView(NKIObject):
 
 def _count_indices(keys: tuple[Any, ...]) -> int:
     return sum(item is not None and item is not Ellipsis for item in keys)
-
-
-class Dynamic:
-    """An index that is known when the instruction runs.
-
-    Args:
-        index: a register, a tensor of one element, or of one element for each row (`is_vector`).
-        stride: elements of the storage between neighbouring indices.
-        limit: indices from this one on are out of bounds.
-        is_vector: whether each row of dimension 0 has an index of its own.
-        columns: whether the index tensor holds columns of tensor indirection instead.
-    """
-
-    __slots__ = ("columns", "index", "is_vector", "limit", "stride")
-
-    def __init__(
-        self, index: Any, stride: int, limit: int, *, is_vector: bool = False, columns: int = 0
-    ) -> None:
-        self.index = index
-        self.stride = stride
-        self.limit = limit
-        self.is_vector = is_vector
-        self.columns = columns
-
-    def values(self) -> np.ndarray:
-        """Return the indices as a flat array."""
-        if not isinstance(self.index, TensorView):
-            return np.array([int(self.index)], dtype=np.int64)
-        tensor: Any = self.index
-        numbers = tensor.read("index").reshape(tensor.shape[0], -1)
-        # The indices of rows go down the partitions first.
-        return (numbers.T if self.is_vector else numbers).reshape(-1).astype(np.int64)
