@@ -19,7 +19,7 @@ _MARK = re.compile(r"@([A-Z_]+)@")
 
 
 def check_name(kind: str, name: str, taken: frozenset[str]) -> None:
-    """Refuse a name that cannot be that of a module and its function.
+    """Check that a name is valid for a module and its function.
 
     Args:
         kind: what the name is for.
@@ -63,7 +63,7 @@ def write_files(directory: Path, texts: dict[str, str], remedy: str) -> tuple[Pa
 
 def fill(template: Path, values: dict[str, str]) -> str:
     """Return the text of a template with values for its marks, such as `@NAME@`."""
-    return _MARK.sub(lambda found: values[found[1]], template.read_text(encoding="utf-8"))
+    return _MARK.sub(lambda mark: values[mark[1]], template.read_text(encoding="utf-8"))
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Execution:
     """A modelled execution of a recorded graph, on an instance whose cores hold `copies` of it over `ranks` each.
 
-    `price` is that of a million executions, None without a price list.
+    `price` is the cost of a million executions; None without a price list.
     """
 
     instance: str

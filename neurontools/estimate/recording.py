@@ -135,7 +135,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
         self._visible: set[int] = set()
 
     def graph(self) -> Graph:
-        """Return what is recorded; outputs are the results that a tensor still refers to."""
+        """Return the recorded graph, whose outputs are the results that a tensor still refers to."""
         count, slots = sys.getrefcount, self.slots
         live = [slot for slot in sorted(self._visible) if count(slots[slot]) > HELD_BY_RECORDER]
         sizes = tuple(Slot(buffer.nbytes) for buffer in slots)
