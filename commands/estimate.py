@@ -177,17 +177,17 @@ def _serve(arguments: argparse.Namespace) -> int:
         for output in arguments.output
     ]
     steps = _steps(arguments)
-    found = serve(steps, where, loads, arguments.tp, prices)
+    options = serve(steps, where, loads, arguments.tp, prices)
     keys: dict[str, Callable[[Serving], Any]] = {
         "latency": lambda option: option.token_ns or option.first_ns,
-        "cost": lambda option: (option.price is None, option.price),
+        "cost": _cost,
         "throughput": lambda option: -option.tokens_s,
     }
-    kept = [option for option in found if _is_fast(option, arguments.max_ttft, arguments.max_tpot)]
+    kept = [option for option in options if _is_fast(option, arguments.max_ttft, arguments.max_tpot)]
     if not kept:
-        best = min(found, key=keys["latency"])
+        best = min(options, key=keys["latency"])
         raise NeuronToolsError(
-            f"none of {len(found)} ways to serve {steps.model.name} is as fast: the fastest takes {best.first_ns / 1e6:.3g} ms "
+            f"none of {len(options)} ways to serve {steps.model.name} is as fast: the fastest takes {best.first_ns / 1e6:.3g} ms "
             f"to the first token and {best.token_ns / 1e6:.3g} ms a token on {best.instance} (modelled)",
             "allow more time, a higher --tp, a smaller batch or shorter prompts",
         )
@@ -212,14 +212,14 @@ def _train(arguments: argparse.Namespace) -> int:
         return _estimate_graph(arguments, where, prices)
     batches = [Batch(size, length) for size in arguments.batch for length in arguments.length]
     steps = _steps(arguments, checkpoints=arguments.checkpoints)
-    found = train(steps, where, batches, arguments.tp, prices, arguments.tokens)
+    options = train(steps, where, batches, arguments.tp, prices, arguments.tokens)
     keys: dict[str, Callable[[Training], Any]] = {
         "latency": lambda option: option.step_ns,
-        "cost": lambda option: (option.price is None, option.price),
+        "cost": _cost,
         "throughput": lambda option: -option.tokens_s,
     }
-    found.sort(key=keys[_order(arguments, "throughput")])
-    return _print(arguments, f"Training {steps.model.name}, modelled", found, training_table)
+    options.sort(key=keys[_order(arguments, "throughput")])
+    return _print(arguments, f"Training {steps.model.name}, modelled", options, training_table)
 
 
 def _estimate_graph(
@@ -236,14 +236,19 @@ def _estimate_graph(
     path = neff_path(arguments.profile)
     with open_input(path) as file:
         neff = parse(file.read())
-    found = execute(neff, where, prices)
+    options = execute(neff, where, prices)
     keys: dict[str, Callable[[Execution], Any]] = {
         "latency": lambda option: option.execution_ns,
-        "cost": lambda option: (option.price is None, option.price),
+        "cost": _cost,
         "throughput": lambda option: -option.executions_s,
     }
-    found.sort(key=keys[_order(arguments, "latency")])
-    return _print(arguments, f"Executing {path}, modelled", found, execution_table)
+    options.sort(key=keys[_order(arguments, "latency")])
+    return _print(arguments, f"Executing {path}, modelled", options, execution_table)
+
+
+def _cost(option: Serving | Training | Execution) -> tuple[bool, float]:
+    """Return what sorts by price, options without one last."""
+    return option.price is None, option.price or 0.0
 
 
 def _instances(arguments: argparse.Namespace, prices: Mapping[str, float]) -> list[str]:

@@ -240,13 +240,13 @@ def _diffusion(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecuti
     height, width = work["height"] // _SCALE, work["width"] // _SCALE
     refiner = sizes.get("refiner", {"share": 0.0})
     texts = [record(encode_text, text, 77, torch.float32) for text in sizes["texts"]]
-    found = [WorkerExecution(((graph, 1.0),)) for graph in texts]
+    executions = [WorkerExecution(((graph, 1.0),)) for graph in texts]
     for network, share in ((sizes, 1 - refiner["share"]), (refiner, refiner["share"])):
         if share:
-            found.append(
+            executions.append(
                 WorkerExecution(((record(unet, network, height, width, dtype), 1.0),), work["steps"] * share)
             )
-    return [*found, WorkerExecution(((record(decode_image, height, width), 1.0),))]
+    return [*executions, WorkerExecution(((record(decode_image, height, width), 1.0),))]
 
 
 def _pixart(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:

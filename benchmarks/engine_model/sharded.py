@@ -168,12 +168,12 @@ class Decoder:
         )
 
     def attend_one(
-        self, x: Tensor, batch: int, context: int, turn: tuple[Tensor, Tensor], mask: Tensor, place: Tensor
+        self, x: Tensor, batch: int, context: int, turn: tuple[Tensor, Tensor], mask: Tensor, position: Tensor
     ) -> Tensor:
         """Attend from one position over a cache, in which it is written first."""
         query, key, value = self.project(x, batch, 1, turn)
         shape = (batch, self.kv_heads, context, self.depth)
-        keys, values = (empty(*shape, dtype=self.dtype).index_copy_(2, place, new) for new in (key, value))
+        keys, values = (empty(*shape, dtype=self.dtype).index_copy_(2, position, new) for new in (key, value))
         self.caches += [keys, values]
         grouped = query.reshape(batch * self.kv_heads, self.heads // self.kv_heads, self.depth)
         scores = grouped @ keys.view(-1, context, self.depth).transpose(1, 2) / self.depth**0.5
@@ -210,9 +210,9 @@ class Decoder:
     def token(self, batch: int, context: int) -> Tensor:
         """Make one token for each sequence."""
         x, turn = self.embed(empty(batch, 1, dtype=torch.int64)), self.turns(1)
-        mask, place = empty(1, 1, context, dtype=self.dtype), empty(1, dtype=torch.int64)
+        mask, position = empty(1, 1, context, dtype=self.dtype), empty(1, dtype=torch.int64)
         for _ in range(self.layers):
-            x = x + self.attend_one(self.norm(x), batch, context, turn, mask, place)
+            x = x + self.attend_one(self.norm(x), batch, context, turn, mask, position)
             x = x + self.mlp(self.norm(x))
         return self.scores(x[:, -1])
 

@@ -59,7 +59,7 @@ def decode_t5(
     """
     made, width = Layers(dtype), sizes["width"]
     heads, depth = sizes["heads"] // workers, sizes["head_width"]
-    place = empty(1, dtype=torch.int64)
+    position = empty(1, dtype=torch.int64)
     x = F.embedding(empty(beams, 1, dtype=torch.int64), made.numbers(sizes["vocabulary"], width))
     bias = made.numbers(beams * heads, 1, context)
     for _ in range(layers):
@@ -70,7 +70,9 @@ def decode_t5(
             if is_own:
                 for cache in cached:
                     cache.index_copy_(
-                        2, place, made.linear(normal, heads * depth, bias=False).view(beams, heads, 1, depth)
+                        2,
+                        position,
+                        made.linear(normal, heads * depth, bias=False).view(beams, heads, 1, depth),
                     )
             keys, values = (cache.view(beams * heads, context, depth) for cache in cached)
             weights = torch.softmax(torch.bmm(query, keys.transpose(1, 2)) + bias, -1)

@@ -45,8 +45,8 @@ def install() -> None:
 
 def _mirror(path: str) -> str:
     """Return the mirror's directory, brought up to date for a path; "" without a machine."""
-    found = _DEVICE.match(path)
-    device = found[1] if found else ""
+    match = _DEVICE.match(path)
+    device = match[1] if match else ""
     is_old = time.monotonic() - _asked["time_s"] > _REFRESH_S
     if is_old or "/stats/" in path or device not in {"", _asked["device"]}:
         from neurontools.machine import launch, render_client
@@ -97,13 +97,13 @@ def _with_nodes(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def status(path: Any, *args: Any, **options: Any) -> os.stat_result:
         changed = _redirect(path)
-        found: os.stat_result = function(changed, *args, **options)
+        result: os.stat_result = function(changed, *args, **options)
         node = _NODE.match(_normal(path)) if changed is not path else None
         if node is None:
-            return found
-        more = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+            return result
+        more = {name: getattr(result, name) for name in dir(result) if name.startswith("st_")}
         more["st_rdev"] = os.makedev(MAJOR, int(node[1]))
-        return os.stat_result((stat.S_IFCHR | 0o666, *found[1:4], 0, 0, *found[6:10]), more)
+        return os.stat_result((stat.S_IFCHR | 0o666, *result[1:4], 0, 0, *result[6:10]), more)
 
     return status
 
@@ -162,7 +162,7 @@ def _scanning(function: Callable[..., Any]) -> Callable[..., Any]:
         own, added = function(_redirect(path)), _added(path)
         if not added:
             return own
-        with function(os.fsencode(added) if isinstance(path, bytes) else added) as found:
-            return _Entries(own, list(found))
+        with function(os.fsencode(added) if isinstance(path, bytes) else added) as more:
+            return _Entries(own, list(more))
 
     return entries

@@ -85,10 +85,10 @@ def _check_compiler() -> None:
 
 def _is_ours(path: str) -> bool:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return False
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 if __name__ == "__main__":

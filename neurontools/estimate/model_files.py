@@ -49,16 +49,16 @@ def _json(file: str, text: bytes) -> dict[str, Any]:
     hint = "config.json is JSON; other models are *.yaml"
     try:
         read_json(text.decode(errors="replace"))  # which says the line of a mistake
-        found = load_json(text)
+        config = load_json(text)
     except FormatError as error:
         raise FileError(file, [error.problem], hint) from error
     except ValueError as error:
         raise ModelError(f"{file}: {error}", hint) from error
-    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ModelError(
             f"{file} has no 'model_type'", "give a config.json of transformers, or a *.yaml file"
         )
-    return found
+    return config
 
 
 def _read_sizes(file: str, text: bytes) -> Architecture:

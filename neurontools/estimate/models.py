@@ -91,11 +91,11 @@ def check_degree(model: RankedModel, degree: int) -> None:
 
 def degrees(model: RankedModel, most: int) -> list[int]:
     """Return the tensor-parallel degrees up to a number that a model can have: powers of two that divide its heads."""
-    found = (1 << power for power in range(most.bit_length()))
+    powers = (1 << power for power in range(most.bit_length()))
     kv_heads = model.kv_heads
     return [
         degree
-        for degree in found
+        for degree in powers
         if degree <= most and not model.heads % degree and (not kv_heads % degree or not degree % kv_heads)
     ]
 

@@ -87,16 +87,16 @@ def _reduced(value: torch.Tensor, mesh: RankMesh, reduce_type: str = "sum") -> t
 
 def split(value: torch.Tensor, mesh: RankMesh) -> torch.Tensor:
     """Return the input of layers of which each rank has some outputs."""
-    found: torch.Tensor = _Split.apply(value, mesh) if mesh.tensor > 1 and torch.is_grad_enabled() else value
-    return found
+    result: torch.Tensor = _Split.apply(value, mesh) if mesh.tensor > 1 and torch.is_grad_enabled() else value
+    return result
 
 
 def add(value: torch.Tensor, mesh: RankMesh, reduce_type: str = "sum") -> torch.Tensor:
     """Return the reduction of each rank's partial result, in place."""
     if mesh.tensor == 1:
         return value
-    found: torch.Tensor = _Add.apply(value, mesh, reduce_type)
-    return found
+    result: torch.Tensor = _Add.apply(value, mesh, reduce_type)
+    return result
 
 
 class VocabularyPart(nn.Embedding):  # type: ignore[misc]

@@ -47,15 +47,15 @@ def places(names: Sequence[str], lnc: int | None) -> list[Placement]:
         UnknownInstanceError: no instance type has that name.
         NeuronToolsError: a named one has no such logical cores.
     """
-    found = []
+    available = []
     for name in dict.fromkeys(names or instance_names()):
         instance = instance_type(name)
         chosen = instance.device.lnc_default if lnc is None else lnc
         if names:
             instance.cores_per_device(chosen)  # raises for a size that it does not have
         if chosen in instance.device.lnc_choices:
-            found.append(Placement(instance, chosen))
-    return found
+            available.append(Placement(instance, chosen))
+    return available
 
 
 def degrees_on(model: RankedModel, place: Placement, wanted: Sequence[int]) -> list[int]:
@@ -72,9 +72,9 @@ def degrees_on(model: RankedModel, place: Placement, wanted: Sequence[int]) -> l
     for degree in wanted:
         check_degree(model, degree)
     allowed = allowed_ranks(place.instance.name, place.lnc)
-    found = sorted(set(wanted)) or degrees(model, place.cores)
+    candidates = sorted(set(wanted)) or degrees(model, place.cores)
     return [
         degree
-        for degree in found
+        for degree in candidates
         if degree <= place.cores and (bool(wanted) or allowed is None or degree in {1, *allowed})
     ]

@@ -48,7 +48,7 @@ def execute(
     Raises:
         PlacementError: none does.
     """
-    found, problems = [], {}
+    executions, problems = [], {}
     ranks = _ranks(neff.graph)
     sizes = graph_sizes(neff.graph)
     used_bytes = sizes.inputs + sizes.outputs - sizes.aliased + sizes.temporaries
@@ -64,7 +64,7 @@ def execute(
         copies = place.cores // ranks
         hourly = (prices or {}).get(name)
         executions_s = copies / step.time_ns * 1e9
-        found.append(
+        executions.append(
             Execution(
                 instance=name,
                 lnc=place.lnc,
@@ -80,12 +80,12 @@ def execute(
                 fallback=cost.fallback,
             )
         )
-    if not found:
+    if not executions:
         name, problem = next(iter(problems.items()))
         raise PlacementError(
             f"the graph runs on none of the instance types: {name}: {problem}", "give larger ones"
         )
-    return found
+    return executions
 
 
 def _ranks(graph: Graph) -> int:

@@ -39,25 +39,29 @@ class Point(NamedTuple):
 
 def times_of(option: Option) -> tuple[Range, Range]:
     """Return the ranges of an option's first time and of its second one, which throughput and price share."""
-    known = ranges()
+    by_family = ranges()
     if isinstance(option, Training):
-        return known["training"], known["training"]
+        return by_family["training"], by_family["training"]
     if isinstance(option, Execution):
-        return known["graph"], known["graph"]
-    return (known["prompt"], known["token"]) if option.token_ns else (known["encoder"], known["encoder"])
+        return by_family["graph"], by_family["graph"]
+    return (
+        (by_family["prompt"], by_family["token"])
+        if option.token_ns
+        else (by_family["encoder"], by_family["encoder"])
+    )
 
 
 def fields_of(option: Option) -> dict[str, Any]:
     """Return an option as JSON and CSV have it: in base units, times and prices with the ends of their ranges."""
     first, second = times_of(option)
-    shown: dict[str, Any] = {**asdict(option), "used_bytes": option.used_bytes}
-    for name in _TIMES & shown.keys():
-        factor, value = first if name == "first_ns" else second, shown[name]
-        shown[f"{name}_low"] = None if value is None else value * factor.low
-        shown[f"{name}_high"] = None if value is None else value * factor.high
-    for name in _RATES & shown.keys():
-        shown[f"{name}_low"], shown[f"{name}_high"] = shown[name] / second.high, shown[name] / second.low
-    return {**dict(sorted(shown.items())), "is_modelled": True}
+    fields: dict[str, Any] = {**asdict(option), "used_bytes": option.used_bytes}
+    for name in _TIMES & fields.keys():
+        factor, value = first if name == "first_ns" else second, fields[name]
+        fields[f"{name}_low"] = None if value is None else value * factor.low
+        fields[f"{name}_high"] = None if value is None else value * factor.high
+    for name in _RATES & fields.keys():
+        fields[f"{name}_low"], fields[f"{name}_high"] = fields[name] / second.high, fields[name] / second.low
+    return {**dict(sorted(fields.items())), "is_modelled": True}
 
 
 def serving_table(options: Sequence[Serving], width: int | None) -> str:
@@ -131,7 +135,7 @@ def notes(options: Sequence[Option]) -> list[str]:
 
 def points(options: Sequence[Option]) -> list[Point]:
     """Return the points of a plot: of serving a token or an encoder's execution, of training a step."""
-    found = []
+    plotted = []
     for option in options:
         if isinstance(option, Execution):
             latency, text = option.execution_ns, f"{option.ranks} ranks"
@@ -141,22 +145,22 @@ def points(options: Sequence[Option]) -> list[Point]:
             latency = option.token_ns or option.first_ns
             text = f"TP {option.tensor}, batch {option.batch}, {option.prompt}+{option.output} tokens"
         rate_s = option.executions_s if isinstance(option, Execution) else option.tokens_s
-        found.append(Point(latency / 1e6, rate_s, option.instance, text))
-    return found
+        plotted.append(Point(latency / 1e6, rate_s, option.instance, text))
+    return plotted
 
 
-def plot_text(found: Sequence[Point]) -> str:
+def plot_text(plotted: Sequence[Point]) -> str:
     """Return a plot of latency against throughput, both on logarithmic axes, in text; a letter for each instance type."""
-    names = list(dict.fromkeys(point.instance for point in found))
+    names = list(dict.fromkeys(point.instance for point in plotted))
     marks = dict(zip(names, _MARKS * (len(names) // len(_MARKS) + 1), strict=False))
     across, up = (
-        _axis([p.latency_ms for p in found], _WIDTH - 1),
-        _axis([p.rate_s for p in found], _HEIGHT - 1),
+        _axis([p.latency_ms for p in plotted], _WIDTH - 1),
+        _axis([p.rate_s for p in plotted], _HEIGHT - 1),
     )
     rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-    for point in reversed(found):  # the best are drawn last
+    for point in reversed(plotted):  # the best are drawn last
         rows[_HEIGHT - 1 - round(up(point.rate_s))][round(across(point.latency_ms))] = marks[point.instance]
-    rates, latencies = [p.rate_s for p in found], [p.latency_ms for p in found]
+    rates, latencies = [p.rate_s for p in plotted], [p.latency_ms for p in plotted]
     ends = [format_count(max(rates)), *[""] * (_HEIGHT - 2), format_count(min(rates))]
     left, right = f"{min(latencies):.3g} ms", f"{max(latencies):.3g} ms"
     lines = ["throughput a second by latency, modelled"]
@@ -173,7 +177,7 @@ def _axis(values: Sequence[float], size: float) -> Callable[[float], float]:
     return lambda value: size * (log(value) - low) / (high - low) if high > low else size / 2
 
 
-def html(title: str, found: Sequence[Point], rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> str:
+def html(title: str, plotted: Sequence[Point], rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> str:
     """Return a page with the plot, a table of all numbers and remarks; it needs no network and no script."""
     from neurontools.profiler.exchange.html_plots import text_of
     from neurontools.profiler.exchange.html_report import STYLE
@@ -187,26 +191,26 @@ def html(title: str, found: Sequence[Point], rows: Sequence[dict[str, Any]], rem
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{text_of(title)}</title><style>{STYLE}</style></head><body><main>\n<h1>{text_of(title)}</h1>"
-        f"{''.join(f'<p>{text_of(remark)}</p>' for remark in remarks)}\n{_picture(found, text_of)}\n"
+        f"{''.join(f'<p>{text_of(remark)}</p>' for remark in remarks)}\n{_picture(plotted, text_of)}\n"
         f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>\n'
         f"<footer>neurontools {text_of(__version__)}</footer></main></body></html>\n"
     )
 
 
-def _picture(found: Sequence[Point], text_of: Callable[[str], str]) -> str:
+def _picture(plotted: Sequence[Point], text_of: Callable[[str], str]) -> str:
     width, height, margin = _DRAWING
-    names = list(dict.fromkeys(point.instance for point in found))
-    across = _axis([point.latency_ms for point in found], width - 2 * margin)
-    up = _axis([point.rate_s for point in found], height - 2 * margin)
+    names = list(dict.fromkeys(point.instance for point in plotted))
+    across = _axis([point.latency_ms for point in plotted], width - 2 * margin)
+    up = _axis([point.rate_s for point in plotted], height - 2 * margin)
     shapes = [f'<path class="roof" d="M{margin} {margin / 2}V{height - margin}H{width - margin / 2}"/>']
-    for point in found:
+    for point in plotted:
         x, y = margin + across(point.latency_ms), height - margin - up(point.rate_s)
         about = f"{point.instance}, {point.text}: {point.latency_ms:.4g} ms, {point.rate_s:.4g} a second"
         hue = 360 * names.index(point.instance) // len(names)
         shapes.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="hsl({hue} 60% 50%)"><title>{text_of(about)}</title></circle>'
         )
-    latencies, rates = [p.latency_ms for p in found], [p.rate_s for p in found]
+    latencies, rates = [p.latency_ms for p in plotted], [p.rate_s for p in plotted]
     labels = [
         (margin, height - margin + 18, f"{min(latencies):.3g} ms"),
         (width - margin, height - margin + 18, f"{max(latencies):.3g} ms"),
@@ -250,5 +254,5 @@ def _price(price: float | None, factor: Range) -> str:
 
 def _between(value: float, factor: Range) -> str:
     ends = (value, value * factor.low, value * factor.high)
-    shown, low, high = (f"{end:.0f}" if end >= 1000 else f"{end:.3g}" for end in ends)
-    return f"{shown} ({low} - {high})"
+    middle, low, high = (f"{end:.0f}" if end >= 1000 else f"{end:.3g}" for end in ends)
+    return f"{middle} ({low} - {high})"

@@ -90,10 +90,10 @@ def serve(
         for load in loads
         for degree in degrees_on(steps.model, place, wanted)
     ]
-    found = list(_fitting(steps, choices, prices or {}))
-    if not found:
+    options = list(_fitting(steps, choices, prices or {}))
+    if not options:
         raise _nowhere(steps, places, choices, wanted)
-    return found
+    return options
 
 
 def _fitting(

@@ -116,8 +116,8 @@ class Steps:
 
     def weight_bytes(self, phase: ModelPhase, degree: int) -> float:
         """Return the bytes of a rank's weights."""
-        found = self.recorded(phase, 1, 1, degree, 1)
-        return _grown([recorded.weight_bytes for recorded in found], self.model.layers)
+        graphs = self.recorded(phase, 1, 1, degree, 1)
+        return _grown([recorded.weight_bytes for recorded in graphs], self.model.layers)
 
     def recorded(
         self, phase: ModelPhase, batch: int, length: int, degree: int, data: int

@@ -81,15 +81,15 @@ def train(
     """
     for batch in batches:
         check_length(steps.model, batch.length)
-    found = list(_fitting(steps, places, batches, wanted, prices or {}, tokens))
-    if not found:
+    options = list(_fitting(steps, places, batches, wanted, prices or {}, tokens))
+    if not options:
         whole_bytes = 4 * steps.weight_bytes(ModelPhase.PROMPT, 1)
         raise PlacementError(
             f"{steps.model.name} cannot be trained on the instance types given: weights, gradients and the states of AdamW "
             f"are {format_size(whole_bytes)} beside activations",
             "use a larger instance, a higher --tp, a smaller batch, or --checkpoints",
         )
-    return found
+    return options
 
 
 def _fitting(

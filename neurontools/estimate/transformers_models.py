@@ -169,15 +169,15 @@ class PartOfModel(nn.Module):  # type: ignore[misc]
             "logits_to_keep": 1,
         }
         with _explained("run", self.whole.name):
-            found: torch.Tensor = self.model(tokens, past_key_values=kept, **settings).logits
-        return found
+            logits: torch.Tensor = self.model(tokens, past_key_values=kept, **settings).logits
+        return logits
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits of all tokens."""
         settings = {"use_cache": False} if self.whole.causal else {}
         with _explained("run", self.whole.name):
-            found: torch.Tensor = self.model(tokens, **settings)[0]
-        return found
+            hidden: torch.Tensor = self.model(tokens, **settings)[0]
+        return hidden
 
 
 def _cache_type() -> Any:

@@ -121,11 +121,11 @@ def _make_directory(path: str) -> None:
         pass
     except OSError as error:
         raise NeuronToolsError(f"cannot create {path}: {error.strerror}", _REMEDY) from error
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
         raise NeuronToolsError(f"cannot use {path}: it is a link or a file", _REMEDY)
-    if found.st_uid != os.geteuid():
-        raise NeuronToolsError(f"cannot use {path}: it belongs to uid {found.st_uid}", _REMEDY)
+    if status.st_uid != os.geteuid():
+        raise NeuronToolsError(f"cannot use {path}: it belongs to uid {status.st_uid}", _REMEDY)
 
 
 class SysfsMirror:
@@ -317,8 +317,8 @@ def _overwrite(path: str, data: bytes, mode: int) -> bool:
     except OSError:
         return False
     try:
-        found = os.fstat(descriptor)
-        if found.st_mode != stat.S_IFREG | mode or found.st_size != len(data) or found.st_nlink != 1:
+        status = os.fstat(descriptor)
+        if status.st_mode != stat.S_IFREG | mode or status.st_size != len(data) or status.st_nlink != 1:
             return False
         return os.pwrite(descriptor, data, 0) == len(data)
     finally:

@@ -67,22 +67,31 @@ def recorded_on_device(
     model = Transformer(sizes, mesh, checkpoints=checkpoints).to(dtype).to("xla")
     if sizes.tied:
         model.head.weight = model.tokens.weight  # which `to` makes two of, on this device
-    tokens = torch.randint(0, sizes.vocabulary, (batch, 1 if phase is ModelPhase.DECODING else length)).to(
-        "xla"
-    )
+    run_phase(model, phase, mesh, batch, length, vocabulary=sizes.vocabulary, causal=sizes.causal)
+    return machine.graphs[-1]
+
+
+def run_phase(
+    model: Any, phase: ModelPhase, mesh: RankMesh, batch: int, length: int, *, vocabulary: int, causal: bool
+) -> None:
+    """Run a phase of a model on the device, as its last graph."""
+    tokens = torch.randint(0, vocabulary, (batch, 1 if phase is ModelPhase.DECODING else length)).to("xla")
     if phase is ModelPhase.TRAINING:
         step, labels = training_step(model, mesh), tokens.clone()
         api.mark_step()
         kept = step(tokens, labels)
     else:
         with torch.no_grad():
-            cache = [tuple(part.zero_() for part in pair) for pair in model.make_cache(batch, length)]
+            cache = (
+                [tuple(part.zero_() for part in pair) for pair in model.make_cache(batch, length)]
+                if causal
+                else None
+            )
             at = torch.tensor([length - 1]).to("xla") if phase is ModelPhase.DECODING else None
             api.mark_step()
-            kept = model.next_token(tokens, cache if sizes.causal else None, at)
+            kept = model.next_token(tokens, cache, at)
     api.mark_step()
     assert kept is not None
-    return machine.graphs[-1]
 
 
 def assert_same(estimated: Graph, run: Graph) -> None:

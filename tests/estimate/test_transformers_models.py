@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from neurontools.errors import MissingDependencyError
-from neurontools.estimate.graphs import ModelPhase, graph_of, training_step
+from neurontools.estimate.graphs import ModelPhase, graph_of
 from neurontools.estimate.model_files import read_model
 from neurontools.estimate.models import ModelError
 from neurontools.estimate.parallel import RankMesh, recorded_rank
-from neurontools.xla import api
 from neurontools.xla.distributed.worker_group import WorkerGroup
-from tests.estimate.test_recorded_graphs import assert_same
+from tests.estimate.test_recorded_graphs import assert_same, run_phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,23 +73,7 @@ def test_models_of_transformers_are_recorded_as_on_the_device(
     model = read_model(written(tmp_path, fields))
     with recorded_rank(mesh):
         part = model.build(mesh, 2).to(torch.bfloat16).to("xla")
-        tokens = torch.randint(0, 20, (2, 1 if phase is ModelPhase.DECODING else 16)).to("xla")
-        if phase is ModelPhase.TRAINING:
-            step, labels = training_step(part, mesh), tokens.clone()
-            api.mark_step()
-            kept = step(tokens, labels)
-        else:
-            with torch.no_grad():
-                cache = (
-                    [tuple(x.zero_() for x in pair) for pair in part.make_cache(2, 16)]
-                    if model.causal
-                    else None
-                )
-                at = torch.tensor([15]).to("xla") if phase is ModelPhase.DECODING else None
-                api.mark_step()
-                kept = part.next_token(tokens, cache, at)
-        api.mark_step()
-    assert kept is not None
+        run_phase(part, phase, mesh, 2, 16, vocabulary=20, causal=model.causal)
     assert_same(graph_of(model, phase, 2, 16, mesh.tensor), machine.graphs[-1])
 
 

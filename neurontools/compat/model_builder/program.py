@@ -130,13 +130,13 @@ class SpmdProgram:
         name = self.signature.weights[position]
         if not name:
             return self._constants[position]
-        found = states[name] if name in states else weights.get(name)
-        if found is None:
+        tensor = states[name] if name in states else weights.get(name)
+        if tensor is None:
             raise TracedModelError(
                 f"the checkpoint of rank {rank} lacks {name!r}", "add it to the checkpoint"
             )
-        _check(f"weight {name!r} of rank {rank}", found, self._forms[position], "shard the checkpoint again")
-        return found
+        _check(f"weight {name!r} of rank {rank}", tensor, self._forms[position], "shard the checkpoint again")
+        return tensor
 
     def _check_inputs(self, tensors: Sequence[torch.Tensor]) -> None:
         wanted = self.signature.arguments

@@ -71,11 +71,11 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that ignores hints for the compiler, and names other keywords that it does not have."""
     parameters = [name for name in signature(function).parameters if not name.startswith("_")]
 
-    known = frozenset(parameters)
+    names = frozenset(parameters)
 
     @wraps(function)
     def refusing_unknown(*args: Any, **options: Any) -> Any:
-        if not options.keys() <= known:
+        if not options.keys() <= names:
             options = without_hints(function.__name__, options, parameters)
         return function(*args, **options)
 
