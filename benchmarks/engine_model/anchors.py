@@ -44,7 +44,7 @@ class Anchor:
         matmul_dtype: what float32 products are cast to.
         figure: the published figure, as in the file.
         half: calibration or report.
-        host_bytes_s: rate of transfers between host and device, None where the figure does not contain them.
+        has_transfers: whether the figure contains transfers between host and device.
         step: what comes once in several executions: the parameters of its builder and how many executions.
     """
 
@@ -58,7 +58,7 @@ class Anchor:
     matmul_dtype: str | None
     figure: Mapping[str, float]
     half: str
-    host_bytes_s: float | None = None
+    has_transfers: bool = False
     step: Mapping[str, Any] | None = None
 
     @property
@@ -103,6 +103,6 @@ def _anchor(row: dict[str, Any], document: dict[str, Any]) -> Anchor:
         matmul_dtype=row.get("matmul_dtype"),
         figure=row["published"],
         half=row["half"],
-        host_bytes_s=document["host_bytes_s"] if row.get("transfers") else None,
+        has_transfers=row.get("transfers", False),
         step=row.get("step"),
     )

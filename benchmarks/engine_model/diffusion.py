@@ -59,16 +59,19 @@ class Layers:
         inner: int = 0,
         bias: bool = False,
         added: Tensor | None = None,
+        turned: bool = False,
     ) -> Tensor:
-        """Attend with scores written out, as the scripts of the benchmarks do."""
+        """Attend with scores written out, as the scripts of the benchmarks do; `turned`: keys times queries."""
         inner = inner or x.shape[-1]
         split = []
         for source in (x, context, context):
             y = self.linear(source, inner, bias=bias)
             y = y.view(*y.shape[:2], heads, -1).transpose(1, 2)
             split.append(y.reshape(-1, y.shape[2], y.shape[3]))
-        scores = torch.bmm(split[0], split[1].transpose(1, 2)) * split[0].shape[-1] ** -0.5
-        weights = torch.softmax(scores if added is None else scores + added, -1)
+        rows, columns = (split[1], split[0]) if turned else split[:2]
+        scores = torch.bmm(rows, columns.transpose(1, 2)) * rows.shape[-1] ** -0.5
+        weights = torch.softmax(scores if added is None else scores + added, 1 if turned else -1)
+        weights = weights.permute(0, 2, 1) if turned else weights
         mixed = torch.bmm(weights, split[2]).view(x.shape[0], heads, x.shape[1], -1).transpose(1, 2)
         return mixed.reshape(*x.shape[:2], inner)
 
@@ -127,9 +130,9 @@ def unet(sizes: dict[str, Any], height: int, width: int, dtype: torch.dtype) -> 
     return made.convolve(F.silu(made.group_norm(x)), 4, 3)
 
 
-def decode_image(height: int, width: int) -> Tensor:
-    """Run the VAE's decoder (stable diffusion's and PixArt's) in float32; sizes are of the latents."""
-    made = Layers(torch.float32)
+def decode_image(height: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Run the VAE's decoder (stable diffusion's and PixArt's), norms in float32; sizes are of the latents."""
+    made = Layers(dtype)
     x = made.convolve(made.numbers(1, 4, height, width), _VAE_LEVELS[0], 3)
     x = made.residual(x, _VAE_LEVELS[0], None)
     rows = made.group_norm(x).flatten(2).transpose(1, 2)
@@ -167,11 +170,13 @@ def pixart(sizes: dict[str, Any], height: int, width: int, dtype: torch.dtype, l
     text = made.linear(
         F.gelu(made.linear(made.numbers(1, sizes["text_length"], 4096), inner), approximate="tanh"), inner
     )
+    mask = made.numbers(1, 1, sizes["text_length"])
     for _ in range(layers):
         shift, scale, gate, shift_mlp, scale_mlp, gate_mlp = (scales + made.numbers(1, 6, inner)).chunk(6, 1)
         normal = _plain_norm(x) * (1 + scale) + shift
-        x = x + gate * made.linear(made.attend(normal, normal, sizes["heads"], bias=True), inner)
-        x = x + made.linear(made.attend(x, text, sizes["heads"], bias=True), inner)
+        mixed = made.attend(normal, normal, sizes["heads"], bias=True, turned=True)
+        x = x + gate * made.linear(mixed, inner)
+        x = x + made.linear(made.attend(x, text, sizes["heads"], bias=True, added=mask), inner)
         normal = _plain_norm(x) * (1 + scale_mlp) + shift_mlp
         x = x + gate_mlp * made.linear(F.gelu(made.linear(normal, sizes["inner"]), approximate="tanh"), inner)
     return made.linear(_plain_norm(x), 32)

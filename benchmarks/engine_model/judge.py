@@ -7,7 +7,7 @@ from functools import cache
 from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from benchmarks.engine_model.anchors import Anchor, anchors
+from benchmarks.engine_model.anchors import Anchor, anchors, read_file
 from benchmarks.engine_model.kernels import KERNELS
 from benchmarks.engine_model.published import CALIBRATION, REPORT
 from neurontools.compiler.engines.estimate import estimate
@@ -70,14 +70,19 @@ def modelled_ms(anchor: Anchor) -> float:
     spent_ns = 0.0
     for graph, share in anchor.graphs():
         spent_ns += share * estimate(graph, device, matmul_dtype=anchor.matmul_dtype).total_ns
-        if anchor.host_bytes_s is not None:
-            spent_ns += transferred_bytes(graph) / anchor.host_bytes_s * 1e9
+        if anchor.has_transfers:
+            spent_ns += transfer_ns(graph)
     return spent_ns / 1e6
 
 
-def transferred_bytes(graph: Graph) -> int:
-    """Return the bytes of inputs and results of a model: what is not both, as its weights are."""
-    return sum(graph.slots[slot].nbytes for slot in set(graph.inputs) ^ set(graph.outputs))
+def transfer_ns(graph: Graph) -> float:
+    """Return how long inputs and results take to and from the host: what is not both, as weights are."""
+    rates = read_file()
+    inputs, results = set(graph.inputs), set(graph.outputs)
+    moved = sum(graph.slots[slot].nbytes for slot in inputs ^ results)
+    made = [graph.slots[slot].nbytes for slot in results - inputs]
+    mapped = sum(size for size in made if size > rates["mapped_bytes"])
+    return (moved / rates["host_bytes_s"] + mapped / rates["first_touch_bytes_s"]) * 1e9
 
 
 @cache

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.engine_model import training
-from benchmarks.engine_model.anchors import BUILDERS, read_file
+from benchmarks.engine_model.anchors import BUILDERS
 from benchmarks.engine_model.builder import GraphBuilder
 from benchmarks.engine_model.diffusion import decode_image, encode_text, pixart, unet
 from benchmarks.engine_model.graph_inputs import input_bytes, with_weights
-from benchmarks.engine_model.judge import Comparison, transferred_bytes
+from benchmarks.engine_model.judge import Comparison, transfer_ns
 from benchmarks.engine_model.optimizers import OPTIMIZERS
 from benchmarks.engine_model.perceivers import perceiver
 from benchmarks.engine_model.sharded import Decoder, record_worker
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _PEAK_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _SCALE = 8  # pixels of a side that a latent stands for
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-_NODE_CORES = 32
+_PROMPTS = 2  # texts of an image: the user's and the empty one that guidance takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _modelled_ns(anchor: ModelAnchor, executions: Sequence[WorkerExecution]) -> 
         for graph, share in execution.parts:
             spent += share * estimate(graph, device, lnc=lnc, matmul_dtype=cast).total_ns
             if anchor.workload.get("transfers"):
-                spent += share * transferred_bytes(graph) / read_file()["host_bytes_s"] * 1e9
+                spent += share * transfer_ns(graph)
         total += execution.times * spent
     return total
 
@@ -145,8 +145,8 @@ def _decoder(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution
 
 
 def _host_ns(anchor: ModelAnchor) -> float:
-    """Return how long the host takes between two tokens."""
-    return engine_costs(instance_type(anchor.instance).device.core.name).host_token_ns
+    """Return how long the host takes between two executions that depend on each other."""
+    return engine_costs(instance_type(anchor.instance).device.core.name).host_step_ns
 
 
 def _bucket(anchor: ModelAnchor) -> int:
@@ -240,13 +240,17 @@ def _diffusion(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecuti
     height, width = work["height"] // _SCALE, work["width"] // _SCALE
     refiner = sizes.get("refiner", {"share": 0.0})
     texts = [record(encode_text, text, 77, torch.float32) for text in sizes["texts"]]
-    executions = [WorkerExecution(((graph, 1.0),)) for graph in texts]
+    executions = [WorkerExecution(((graph, 1.0),), _PROMPTS) for graph in texts]
     for network, share in ((sizes, 1 - refiner["share"]), (refiner, refiner["share"])):
         if share:
             executions.append(
-                WorkerExecution(((record(unet, network, height, width, dtype), 1.0),), work["steps"] * share)
+                WorkerExecution(
+                    ((record(unet, network, height, width, dtype), 1.0),),
+                    work["steps"] * share,
+                    _host_ns(anchor),
+                )
             )
-    return [*executions, WorkerExecution(((record(decode_image, height, width), 1.0),))]
+    return [*executions, WorkerExecution(((record(decode_image, height, width, torch.float32), 1.0),))]
 
 
 def _pixart(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]:
@@ -254,15 +258,15 @@ def _pixart(anchor: ModelAnchor, sizes: dict[str, Any]) -> list[WorkerExecution]
     height, width = work["height"] // _SCALE, work["width"] // _SCALE
 
     def text(layers: int) -> Graph:
-        return record_worker(2, encode_t5, sizes["text"], sizes["text_length"], dtype, 2, layers)
+        return record_worker(1, encode_t5, sizes["text"], sizes["text_length"], dtype, 1, layers)
 
     def network(layers: int) -> Graph:
         return record(pixart, sizes, height, width, dtype, layers)
 
     return [
-        WorkerExecution(repeated(text, sizes["text"]["layers"])),
-        WorkerExecution(repeated(network, sizes["layers"]), work["steps"]),
-        WorkerExecution(((record(decode_image, height, width), 1.0),)),
+        WorkerExecution(repeated(text, sizes["text"]["layers"]), _PROMPTS),
+        WorkerExecution(repeated(network, sizes["layers"]), work["steps"], _host_ns(anchor)),
+        WorkerExecution(((record(decode_image, height, width, dtype), 1.0),)),
     ]
 
 

@@ -109,7 +109,7 @@ class Steps:
         key = (*call, device.name, lnc)
         if key not in self._steps:
             makes_token = self.model.causal and phase is not ModelPhase.TRAINING
-            host_ns = engine_costs(device.core.name).host_token_ns if makes_token else 0.0
+            host_ns = engine_costs(device.core.name).host_step_ns if makes_token else 0.0
             parts = [_step(recorded, device, lnc, host_ns) for recorded in self.recorded(*call)]
             self._steps[key] = _with_layers(parts, self.model.layers)
         return self._steps[key]

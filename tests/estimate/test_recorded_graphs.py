@@ -192,6 +192,6 @@ def test_repeated_layers_are_scheduled_once() -> None:
     for phase in ModelPhase:
         step = Steps(model, torch.bfloat16).step(phase, 2, 16, 2, device, 1)
         cost = estimate(graph_of(model, phase, 2, 16, 2), device)
-        host_ns = 0.0 if phase is ModelPhase.TRAINING else engine_costs(device.core.name).host_token_ns
+        host_ns = 0.0 if phase is ModelPhase.TRAINING else engine_costs(device.core.name).host_step_ns
         assert step.time_ns - host_ns == pytest.approx(cost.total_ns, rel=0.01)
         assert step.flops == cost.matmul_flops

@@ -71,7 +71,7 @@ _LARGEST_DESCRIPTOR = 1 << 16
 _STREAM_BYTES = 4096
 
 
-def transfer_ns(machine: ModelledCore, nbytes: int, row_bytes: int) -> float:
+def transfer_ns(machine: ModelledCore, nbytes: int, row_bytes: float) -> float:
     """Return the time that the DMA engines together spend on a transfer; a small one keeps one engine waiting.
 
     Args:
@@ -90,7 +90,7 @@ def transfer_ns(machine: ModelledCore, nbytes: int, row_bytes: int) -> float:
     return max(moving_ns, costs.dma_latency_ns / (costs.dma_engines * machine.lnc))
 
 
-def transposed_ns(machine: ModelledCore, nbytes: int, row_bytes: int, *, from_hbm: bool = True) -> float:
+def transposed_ns(machine: ModelledCore, nbytes: int, row_bytes: float, *, from_hbm: bool = True) -> float:
     """Return the time of a transfer that transposes: slower, and each instruction makes its descriptors (v3, v4)."""
     costs = machine.costs
     share = costs.dma_transpose_share if from_hbm else costs.dma_transpose_sbuf_share

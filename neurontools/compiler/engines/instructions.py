@@ -23,13 +23,13 @@ class StepOperand(NamedTuple):
     Args:
         buffer: its number.
         nbytes: bytes that are moved where the buffer is not in SBUF.
-        row_bytes: contiguous bytes of one DMA descriptor.
+        row_bytes: contiguous bytes of one DMA descriptor, the mean where they differ.
         is_transposed: whether the transfer to SBUF transposes it.
     """
 
     buffer: int
     nbytes: int
-    row_bytes: int
+    row_bytes: float
     is_transposed: bool = False
 
 

@@ -83,7 +83,7 @@ class EngineCosts:
     sbuf_usable: float
     operator_pieces: int
     launch_ns: float
-    host_token_ns: float
+    host_step_ns: float
 
 
 def engine_costs(core: str) -> EngineCosts:

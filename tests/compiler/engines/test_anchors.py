@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.engine_model.anchors import Anchor, anchors, read_file
-from benchmarks.engine_model.judge import Verdict, geometric_error, mean_error, transferred_bytes, worst
+from benchmarks.engine_model.anchors import BUILDERS, Anchor, anchors, read_file
+from benchmarks.engine_model.judge import Verdict, geometric_error, mean_error, transfer_ns, worst
 from benchmarks.engine_model.kernels import KERNELS
+from benchmarks.engine_model.model_anchors import model_anchors
 from benchmarks.engine_model.published import CALIBRATION, REPORT, half_of
 from neurontools.compiler.graph import graph_from_bytes, reads
 from neurontools.compiler.work import flops, products
@@ -141,11 +142,20 @@ def test_every_weight_takes_one_gradient() -> None:
 
 def test_a_waiting_client_sees_transfers() -> None:
     waiting, busy = ALL["bert-base-b16-trn1"], ALL["resnet50-b8-inf2"]
-    assert waiting.host_bytes_s == 16e9
-    assert busy.host_bytes_s is None
+    assert waiting.has_transfers
+    assert not busy.has_transfers
     ((graph, _),) = waiting.graphs()
     hidden, pooled, tokens = 16 * 128 * 768 * 4, 16 * 768 * 4, 3 * 16 * 128 * 4 + 128 * 8
-    assert transferred_bytes(graph) == hidden + pooled + tokens
+    assert transfer_ns(graph) == pytest.approx((hidden + pooled + tokens) / 16)
+
+
+def test_pages_of_large_results_are_touched_for_the_first_time() -> None:
+    (anchor,) = (row for row in model_anchors() if row.name == "xlm-roberta-base-lm-b1-trn1")
+    sizes = {name: value for name, value in anchor.sizes.items() if name not in {"builder", "config"}}
+    work = {name: anchor.workload[name] for name in ("batch", "length", "dtype")}
+    graph = BUILDERS["encoder"](**sizes, **work)
+    scores = 128 * 250002 * 4
+    assert transfer_ns(graph) == pytest.approx(scores / 16 + scores / 4, rel=1e-3)
 
 
 def test_errors_count_in_both_directions() -> None:

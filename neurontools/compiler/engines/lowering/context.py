@@ -69,7 +69,7 @@ class Lowering:
 
     # Operands
 
-    def read(self, view: View, nbytes: int | None = None, row: int | None = None) -> None:
+    def read(self, view: View, nbytes: int | None = None, row: float | None = None) -> None:
         """Note that the step needs a tensor in SBUF."""
         size = self.stored_bytes(view) if nbytes is None else nbytes
         self.unread.discard(view.slot)

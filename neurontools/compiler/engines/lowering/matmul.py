@@ -218,11 +218,11 @@ def factor_bytes(low: Lowering, view: View) -> int:
     return low.stored_bytes(view)
 
 
-def factor_row(low: Lowering, view: View) -> int:
+def factor_row(low: Lowering, view: View) -> float:
     """Return the bytes of a descriptor of a factor; a constant is stored with its contraction across the partitions.
 
     The rows of a factor may lie in any order over the partitions, so a descriptor takes as many that follow each other
-    in memory as cost no more than one, up to the share of a partition.
+    in memory as cost no more than one, up to the mean share of a partition.
     """
     is_constant = view.slot in low.constants and len(view.shape) >= 2
     row = max(1, row_bytes(view))
@@ -232,7 +232,7 @@ def factor_row(low: Lowering, view: View) -> int:
     elif not is_dense(view):
         return row
     neighbours = int(low.costs.dma_smallest_bytes) // row
-    return max(row, min(factor_bytes(low, view) // low.costs.partitions, neighbours * row))
+    return max(row, min(factor_bytes(low, view) / low.costs.partitions, neighbours * row))
 
 
 def lower_convolution(low: Lowering, call: LoweredCall) -> None:
