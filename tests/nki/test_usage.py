@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -160,3 +161,36 @@ def test_chosen_addresses_that_overlap_are_an_error_with_both_declarations() -> 
 @pytest.mark.parametrize("kernel", [_at(2048), _at(0, apart=True)])
 def test_addresses_may_be_used_again_once_a_tensor_is_dead(kernel: Any) -> None:
     assert launch_of(kernel, ones(128, 512)).warnings == []
+
+
+@jit
+def _many_names(x: Any) -> Any:
+    shape, dtype = x.shape, nl.float32
+    out = nl.ndarray(shape, dtype, buffer=nl.shared_hbm)
+    a, b = nl.ndarray(shape, dtype), nl.ndarray(shape, dtype)
+    c = nl.ndarray(shape, dtype); d = nl.ndarray(shape, dtype)  # fmt: skip  # noqa: E702
+    e, (f, g) = (
+        nl.ndarray(shape, dtype),
+        (nl.ndarray(shape, dtype), nl.ndarray(shape, dtype)),
+    )
+    tiles = [
+        nl.ndarray(shape, dtype)
+        for _ in range(2)
+    ]  # fmt: skip
+    tiles[0] = nl.ndarray(
+        shape, dtype
+    )  # fmt: skip
+    box = SimpleNamespace()
+    box.h = nl.ndarray(shape, dtype, name="")
+    i: Any = nl.ndarray(shape, dtype)
+    named = (a, b, c, d, e, f, g, *tiles, box.h, i)
+    for tile in (*named, (j := nl.ndarray(shape, dtype)), nl.ndarray(shape, dtype)):
+        nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=out, src=j)
+    return out
+
+
+def test_tensors_are_named_by_the_variables_that_their_declarations_are_assigned_to() -> None:
+    labels = [allocation.label for allocation in launch_of(_many_names, ones(128, 4)).allocations]
+    names = "x out a b c d e f g tiles tiles tiles box.h i j sbuf"
+    assert labels == names.split()
