@@ -36,10 +36,7 @@ def assigned_name(declaration: UserLine) -> str:
     for statement in _assignments(declaration.file):
         if statement.value is not None and _has(statement.value, declaration):
             target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            target = _part(target, statement.value, declaration)
-            while isinstance(target, ast.Subscript):
-                target = target.value
-            return ast.unparse(target)
+            return ast.unparse(_part(target, statement.value, declaration))
     return ""
 
 

@@ -192,5 +192,5 @@ def _many_names(x: Any) -> Any:
 
 def test_tensors_are_named_by_the_variables_that_their_declarations_are_assigned_to() -> None:
     labels = [allocation.label for allocation in launch_of(_many_names, ones(128, 4)).allocations]
-    names = "x out a b c d e f g tiles tiles tiles box.h i j sbuf"
+    names = "x out a b c d e f g tiles tiles tiles[0] box.h i j sbuf"
     assert labels == names.split()
