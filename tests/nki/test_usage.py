@@ -164,6 +164,36 @@ def test_addresses_may_be_used_again_once_a_tensor_is_dead(kernel: Any) -> None:
 
 
 @jit
+def _products(x: Any, count: int, rounds: int) -> Any:
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    products = [nl.ndarray((128, 512), nl.float32, nl.psum) for _ in range(count)]
+    for number in range(rounds):
+        for product in products:
+            nisa.nc_matmul(product, tile[:, 0:128], tile, accumulate=number > 0)
+    total = nl.ndarray((128, 512), nl.float32)
+    nisa.memset(total, 0)
+    for product in products[::-1]:
+        kept = nl.ndarray((128, 512), nl.float32)
+        nisa.tensor_copy(kept, product)
+        nisa.tensor_tensor(total, total, kept, nl.add)
+    nisa.dma_copy(out, total)
+    return out
+
+
+@pytest.mark.parametrize("count", [8, 9, 40])
+def test_results_leave_psum_as_soon_as_they_are_there_where_it_overflows(count: int) -> None:
+    core = launch_of(_products, ones(128, 512), count, 1).cores[0]
+    assert usage(MemoryRegion.psum, placed_lifetimes(core)).peak_bytes <= 8 * 2048
+
+
+def test_sums_that_are_continued_stay_in_psum() -> None:
+    launch_of(_products, ones(128, 512), 8, 2)
+    with pytest.raises(KernelError, match="PSUM overflow: 18432 bytes a partition"):
+        launch_of(_products, ones(128, 512), 9, 2)
+
+
+@jit
 def _many_names(x: Any) -> Any:
     shape, dtype = x.shape, nl.float32
     out = nl.ndarray(shape, dtype, buffer=nl.shared_hbm)
