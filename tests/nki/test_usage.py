@@ -61,7 +61,9 @@ def test_what_overflows_one_device_fits_another() -> None:
     assert launch_of(_hoarder, ones(128, 4096), target="trn3").warnings == []
 
 
-def _loads_before_use(*, in_order: bool = False, sums: int = 1, copied: bool = False) -> Any:
+def _loads_before_use(
+    *, in_order: bool = False, sums: int = 1, copied: bool = False, indexed: bool = False
+) -> Any:
     @jit
     def kernel(x: Any) -> Any:
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -71,6 +73,10 @@ def _loads_before_use(*, in_order: bool = False, sums: int = 1, copied: bool = F
             nisa.dma_copy(dst=source, src=x)
         with nl.no_reorder() if in_order else nullcontext():
             tiles = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(14)]
+            if indexed:
+                row = nl.ndarray((1, 1), nl.int32)
+                nisa.memset(row, 0)
+                source = x.ap([[4096, 128], [1, 4096]], scalar_offset=row)
             for tile in tiles:
                 nisa.dma_copy(dst=tile[:64], src=source[:64])
                 nisa.dma_copy(dst=tile[64:], src=source[64:])
@@ -84,10 +90,12 @@ def _loads_before_use(*, in_order: bool = False, sums: int = 1, copied: bool = F
     return kernel
 
 
-def test_loads_wait_until_they_are_needed_where_program_order_overflows() -> None:
-    launch = launch_of(_loads_before_use(), ones(128, 4096))
+@pytest.mark.parametrize("indexed", [False, True])
+def test_loads_wait_until_they_are_needed_where_program_order_overflows(indexed: bool) -> None:
+    launch = launch_of(_loads_before_use(indexed=indexed), ones(128, 4096))
     assert launch.warnings == []
-    assert usage(MemoryRegion.sbuf, placed_lifetimes(launch.cores[0])).peak_bytes == 2 * 16384
+    peak = usage(MemoryRegion.sbuf, placed_lifetimes(launch.cores[0])).peak_bytes
+    assert 2 * 16384 <= peak <= 2 * 16384 + 32
 
 
 @pytest.mark.parametrize(
