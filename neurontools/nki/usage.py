@@ -129,9 +129,10 @@ def _delay_loads(records: Sequence[Record], alive: Iterable[Lifetime]) -> None:
         if item.allocation.region is MemoryRegion.sbuf and item.allocation.address is None
     }
     for number, record in enumerate(records):
-        source = record.reads[0].allocation if record.reads else None  # the others are indices
-        is_load = record.engine == "dma" and source is not None
-        is_load = is_load and source.region not in ON_CHIP and source not in written
+        sources = [access.allocation for access in record.reads[:1]]  # the others are indices
+        is_load = record.engine == "dma" and not any(
+            source.region in ON_CHIP or source in written for source in sources
+        )
         for access in record.reads if is_load else (*record.reads, *record.writes):
             item = loaded.pop(access.allocation, None)
             if item is not None:
