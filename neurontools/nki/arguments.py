@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED_BYTES = 8
 _TORCH_BITS = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+
+_SUSPENDED = (
+    (inspect.CO_GENERATOR, "a generator", "return the results, in place of yield"),
+    (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR, "asynchronous", "define it with def, not async def"),
+)
+"""Functions whose call does not run them: flags of their code, what they are called, and the remedy."""
 
 
 def _is_known(dtype: np.dtype[Any]) -> bool:
@@ -50,6 +57,10 @@ class Arguments:
         plain = inspect.unwrap(function)
         code = (plain.func if isinstance(plain, functools.partial) else plain).__code__
         self._place = UserLine(code.co_filename, code.co_firstlineno)
+        for flag, kind, remedy in _SUSPENDED:
+            if code.co_flags & flag:
+                reason = f"{self._place}: {function.__name__}: is {kind}, kernels are functions that return"
+                raise KernelError(reason, remedy)
 
     def named(self, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
         """Return positional arguments with the names of their parameters."""
@@ -158,7 +169,9 @@ class Arguments:
         if result is value and not isinstance(value, list | tuple | dict) and value is not None:
             raise KernelError(
                 f"{self._place}: {self._function.__name__}: returns a value of type {type(value).__name__}, results are tensors",
-                "store it to a tensor declared with buffer=nl.shared_hbm, and return that",
+                "return the tensors in a tuple"
+                if isinstance(value, Iterator)
+                else "store it to a tensor declared with buffer=nl.shared_hbm, and return that",
             )
         if (
             value is None

@@ -11,7 +11,7 @@ from neurontools.nki import instructions
 from neurontools.nki.context import fail, running, whole
 from neurontools.nki.dtypes import dtype_name
 from neurontools.nki.instructions.operands import signature_of
-from neurontools.nki.locations import user_location
+from neurontools.nki.locations import user_declaration
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
 
@@ -35,7 +35,7 @@ def ndarray(
     signature = signature_of("ndarray", (), sizes, dtype, buffer)
     region, kind = core.passed.get(signature) or (_region_of(buffer), dtype_name(dtype))
     number = -1 if region is shared_hbm else core.number
-    allocation = Allocation(region, sizes, kind, user_location(), name, address, number)
+    allocation = Allocation(region, sizes, kind, user_declaration(), name, address, number)
     if address is not None or signature not in core.passed:
         check_declaration(allocation)
         core.passed[signature] = (region, kind)

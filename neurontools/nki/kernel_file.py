@@ -25,6 +25,7 @@ from neurontools.nki.first.launch import EagerKernel
 from neurontools.nki.first.loops import nc
 from neurontools.nki.launch import Kernel
 from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
+from neurontools.nki.program import device_of_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -189,7 +190,7 @@ def launch_kernel(
     """
     if target:
         os.environ[TARGET_VARIABLE] = target
-    limits_of(chosen_target())  # refuses unknown ones
+    _check_cores(limits_of(chosen_target()).target, cores)
     kernel = load_kernel(source)
     arguments: dict[str, Any] = dict(scalars)
     for array in arrays:
@@ -202,6 +203,15 @@ def launch_kernel(
         kernel = kernel[nc(cores) if isinstance(kernel, EagerKernel) else cores]
     with _at_line(source.partition("::")[0], "--debug shows the traceback"):
         return kernel.run((), arguments, quiet=True).launch
+
+
+def _check_cores(target: str, cores: int) -> None:
+    choices = device_of_target(target).lnc_choices
+    if cores not in choices:
+        raise UsageError(
+            f"logical NeuronCore configuration {cores} does not exist on {target}",
+            f"choose {' or '.join(map(str, choices))}",
+        )
 
 
 def _check_names(kernel: Kernel | EagerKernel, arguments: Mapping[str, Any]) -> None:

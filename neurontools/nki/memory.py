@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.nki.dtypes import item_bytes, numpy_dtype
+from neurontools.nki.locations import assigned_name
 
 if TYPE_CHECKING:
     from neurontools.nki.locations import UserLine
@@ -79,7 +80,7 @@ class Allocation:
     @property
     def label(self) -> str:
         """The name of the tensor: the kernel's, or the variable's."""
-        return self.name or self.location.assigned_name() or self.region.value
+        return self.name or assigned_name(self.location) or self.region.value
 
     @property
     def nbytes(self) -> int:

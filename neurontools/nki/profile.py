@@ -24,22 +24,22 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 from neurontools.machine.snapshot import MemoryUse
 from neurontools.nki.memory import ON_CHIP
-from neurontools.nki.program import device_of_target, program_of, slowest_core
+from neurontools.nki.program import device_of_target, program_of, slowest_program
 from neurontools.profiler.capture.observer import Capture, capture_process, describe_process
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.runtime.models import FIRST_MODEL_ID, Model
 from neurontools.runtime.status import NrtStatus
 
 if TYPE_CHECKING:
+    from neurontools.compiler.engines.instructions import KernelProgram
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.nki.context import Core, Launch
     from neurontools.nki.memory import Allocation
     from neurontools.profiler.capture.format import Meta
 
 
-def neff_of(core: Core) -> bytes:
-    """Return the NEFF of a kernel: what one core of a launch has run."""
-    launch, kernel = core.launch, program_of(core)
+def neff_of(launch: Launch, kernel: KernelProgram) -> bytes:
+    """Return the NEFF of a kernel: the program of one core of a launch."""
     device = device_of_target(launch.limits.target)
     graph = _graph(launch)
     cost = estimate(graph, device, lnc=1, custom={0: kernel})
@@ -97,7 +97,7 @@ class KernelCapture:
             self._capture.on_execute(model, number, start_ns, end_ns, NrtStatus.NRT_SUCCESS)
 
     def _load(self, core: Core, time_ns: int) -> Model:
-        neff = neff_of(core)
+        neff = neff_of(core.launch, program_of(core))
         number = FIRST_MODEL_ID + sum(map(len, self._models.values())) + core.number
         uuid = hashlib.sha256(neff).digest()[:16]
         model = Model(
@@ -195,7 +195,7 @@ def save_files(
         for path in paths:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         if neff:
-            write_atomic(neff, neff_of(slowest_core(launch)), sync=False)
+            write_atomic(neff, neff_of(launch, slowest_program(launch)), sync=False)
         if trace and os.path.isdir(trace):
             shutil.rmtree(trace)
     except OSError as error:

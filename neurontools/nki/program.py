@@ -75,15 +75,20 @@ def duration_ns(launch: Launch) -> float:
 
 def schedule_of(core: Core) -> Schedule:
     """Return when the instructions of a core run."""
+    return _schedule(program_of(core), core)
+
+
+def _schedule(program: KernelProgram, core: Core) -> Schedule:
     with without_collection():
-        return schedule(program_of(core).alone(), modelled_core(core.limits))
+        return schedule(program.alone(), modelled_core(core.limits))
 
 
-def slowest_core(launch: Launch) -> Core:
-    """Return the core of a launch that takes longest, as a graph with the kernel shows it."""
-    if len(launch.cores) == 1:
-        return launch.cores[0]
-    return max(launch.cores, key=lambda core: schedule_of(core).end_ns)
+def slowest_program(launch: Launch) -> KernelProgram:
+    """Return the program of the core that takes longest, as a graph with the kernel shows it."""
+    programs = [program_of(core) for core in launch.cores]
+    if len(programs) == 1:
+        return programs[0]
+    return max(programs, key=lambda program: _schedule(program, launch.cores[0]).end_ns)
 
 
 def program_of(core: Core) -> KernelProgram:

@@ -20,7 +20,7 @@ from neurontools.compiler.compile import KERNELS
 from neurontools.compiler.engines.kernel_program import NAMESPACE
 from neurontools.nki.kernel_identity import describe, kernel_code, named_arguments
 from neurontools.nki.limits import chosen_target
-from neurontools.nki.program import program_of, slowest_core
+from neurontools.nki.program import slowest_program
 from neurontools.nki.runs import profiled, report_warnings
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class KernelOperator:
         key = (f"{NAMESPACE}.{name}", constants, _signature(tensors))
         _by_constants[key] = self
         # Compilations in this process put the kernel's instructions into the NEFF.
-        KERNELS[key] = program_of(slowest_core(trial.launch))
+        KERNELS[key] = slowest_program(trial.launch)
 
     def _identity(self, trial: Run) -> dict[str, Any]:
         """Return the constants of the operator: what tells the kernel's calls from others."""

@@ -1,8 +1,8 @@
 """The use of SBUF and PSUM over a kernel's instructions: lifetimes of tensors, the peak, overflow and overlap.
 
 A tensor holds its memory from its first write to its last access, in program order. Where SBUF overflows so, loads wait
-until their tensors are needed: "the compiler scheduler is free to reorder independent operations" (document of
-`nki.language.no_reorder`).
+until their tensors are needed; where PSUM does, what reads a tensor runs as soon as its operands are written: "the
+compiler scheduler is free to reorder independent operations" (document of `nki.language.no_reorder`).
 """
 
 from __future__ import annotations
@@ -88,13 +88,36 @@ def lifetimes(records: Sequence[Record]) -> list[Lifetime]:
 
 
 def placed_lifetimes(core: Core) -> list[Lifetime]:
-    """Return the lifetimes of a core's tensors on the chip, with loads as late as needed where SBUF overflows."""
+    """Return the lifetimes of a core's tensors on the chip, in an order that the compiler may choose where one overflows."""
     alive = lifetimes(core.records)
     if not core.launch.keeps_order:
-        most = capacity(MemoryRegion.sbuf, core.limits)
-        if usage(MemoryRegion.sbuf, alive).peak_bytes > most:
-            _delay_loads(core.records, alive)
+        for region, reorder in ((MemoryRegion.psum, _advance_reads), (MemoryRegion.sbuf, _delay_loads)):
+            if usage(region, alive).peak_bytes > capacity(region, core.limits):
+                reorder(core.records, alive)
     return alive
+
+
+def _advance_reads(records: Sequence[Record], alive: Iterable[Lifetime]) -> None:
+    """Let tensors in PSUM end when what reads them can run, and what it writes begin then."""
+    tensors = {item.allocation: item for item in alive}
+    written: dict[Allocation, int] = {}
+    used: dict[Allocation, int] = {}
+    for number, record in enumerate(records):
+        reads = [access.allocation for access in record.reads]
+        writes = [access.allocation for access in record.writes]
+        in_psum = [item.region is MemoryRegion.psum for item in (*reads, *writes)]
+        at = number
+        if any(in_psum[: len(reads)]) and not any(in_psum[len(reads) :]) and not record.after:
+            at = max([written.get(item, 0) for item in reads] + [used.get(item, 0) for item in writes])
+        for item in writes:
+            written[item] = max(written.get(item, 0), at)
+            if item in tensors:
+                tensors[item].first = min(tensors[item].first, at)
+        for item in (*reads, *writes):
+            used[item] = max(used.get(item, 0), at)
+    for item, lifetime in tensors.items():
+        if item.region is MemoryRegion.psum and item.address is None:
+            lifetime.last = used[item]
 
 
 def _delay_loads(records: Sequence[Record], alive: Iterable[Lifetime]) -> None:
@@ -106,7 +129,7 @@ def _delay_loads(records: Sequence[Record], alive: Iterable[Lifetime]) -> None:
         if item.allocation.region is MemoryRegion.sbuf and item.allocation.address is None
     }
     for number, record in enumerate(records):
-        sources = [access.allocation for access in record.reads]
+        sources = [access.allocation for access in record.reads[:1]]  # the others are indices
         is_load = record.engine == "dma" and not any(
             source.region in ON_CHIP or source in written for source in sources
         )

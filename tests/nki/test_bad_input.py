@@ -38,6 +38,21 @@ def register(value: int = 1) -> Any:
     return nisa.register_alloc(value)
 
 
+def generator(a: Any) -> Any:
+    """Yield, where a kernel returns."""
+    yield a
+
+
+async def coroutine(a: Any) -> Any:
+    """Return to whoever awaits it."""
+    return a
+
+
+async def stream(a: Any) -> Any:
+    """Yield to whoever awaits it."""
+    yield a
+
+
 def while_register() -> None:
     """Test a register again and again."""
     number = register()
@@ -195,6 +210,10 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "number as result": (lambda: nki.jit(lambda a: 3)(A), "returns a value of type int, results are tensors", "store it"),
     "array as result": (lambda: nki.jit(lambda a: A)(A), "returns a value of type ndarray, results are", "store it"),
     "tile as result": (lambda: nki.jit(lambda a: (nl.load(a),))(A), "in sbuf, results must be in shared HBM", "declare it"),
+    "generator": (lambda: nki.jit(generator)(A), "generator: is a generator, kernels are functions that", "return the"),
+    "asynchronous": (lambda: nki.jit(coroutine)(A), "coroutine: is asynchronous, kernels are functions", "define it with"),
+    "asynchronous generator": (lambda: nki.simulate(stream)(A), "stream: is asynchronous, kernels are", "define it with"),
+    "generator as result": (lambda: nki.jit(lambda a: (a for _ in "a"))(A), "a value of type generator", "return the t"),
     "no function": (lambda: nki.jit(3), "nki.jit: 3 is not a function", "decorate the kernel"),
     "class": (lambda: nki.jit(int), "nki.jit: <class 'int'> is not a function", "decorate the kernel"),
     "outside of kernels": (lambda: nl.ndarray((1, 1), nl.float32), "functions of NKI work in kernels alone", "call them from"),

@@ -47,6 +47,7 @@ def plain(a):
 
 limit = 3
 """
+_NO_LNC_2 = "logical NeuronCore configuration 2 does not exist on"
 _SHAPES = ("--shape", "a=128x512:bf16", "--shape", "b=128x512:bf16", "--target", "trn2")
 
 
@@ -112,6 +113,10 @@ def test_warnings_are_part_of_the_report(tool: Tool, file: str) -> None:
         (("FILE::add", *_SHAPES, "--arg", "c=1"), 2, "error: add has no parameter 'c'"),
         (("FILE::add", *_SHAPES, "--arg", "a=1"), 2, "error: argument 'a' is given twice"),
         (("FILE::add", "--target", "trn9"), 2, "error: unknown target 'trn9' of a kernel"),
+        *[
+            (("FILE::add", *_SHAPES, "--target", target, "--lnc", "2"), 2, f"error: {_NO_LNC_2} {target}")
+            for target in ("trn1", "inf2", "gen2")
+        ],
         (("FILE::broken", "--shape", "a=4x4"), 1, "error: FILE:21: ValueError: no reason"),
     ],
 )

@@ -43,6 +43,11 @@ def tile(dtype: str, *shape: int) -> Any:
     return made
 
 
+def packed() -> Any:
+    """Return a tile of packed elements."""
+    return tile(nl.float8_e5m2_x4, 4, 4)
+
+
 VIOLATIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "partitions": (lambda: f32(129, 4), "partition dimension 129 exceeds maximum 128"),
     "one dimension": (lambda: f32(128), r"shape \(128,\) has 1 dimensions"),
@@ -106,6 +111,17 @@ VIOLATIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "memset nan": (lambda: nisa.memset(tile(nl.int32, 4, 4), float("nan")), "nan cannot be held by int32"),
     "memset fraction": (lambda: nisa.memset(tile(nl.int32, 4, 4), 0.5), "0.5 cannot be held by int32"),
     "memset packed": (lambda: nisa.memset(nl.ndarray((4, 4), nl.float8_e4m3fn_x4), 1), "fills float8_e4m3fn_x4 with 0 alone"),
+    "packed elements": (lambda: nisa.tensor_tensor(packed(), packed(), packed(), nl.add), "does not take packed elements, dst is float8_e5m2_x4"),
+    "packed operand": (lambda: nisa.tensor_scalar(f32(4, 4), f32(4, 4), nl.add, packed()[:, 0:1]), "packed elements, operand0 is"),
+    "packed function": (lambda: nisa.activation(packed(), nl.exp, f32(4, 4)), "does not take packed elements, dst is"),
+    "packed after a copy": (lambda: (copied := packed(), nisa.tensor_copy(copied, copied), nisa.reciprocal(copied, copied)), "packed elements, dst is"),
+    "packed reduction": (lambda: nisa.tensor_reduce(f32(4, 1), nl.add, packed(), axis=1), "packed elements, data is"),
+    "packed predicate": (lambda: nisa.tensor_copy_predicated(packed(), packed(), tile(nl.uint8, 4, 4)), "packed elements, dst is"),
+    "packed sum of transfers": (lambda: nisa.dma_compute(packed(), [packed()], nl.add), r"packed elements, srcs\[0\] is"),
+    "packed product": (lambda: nisa.nc_matmul(psum(4, 4), packed(), packed()), "packed elements, stationary is"),
+    "packed in nl": (lambda: nl.add(packed(), packed()), "packed elements, dst is"),
+    "copy to packed": (lambda: nisa.tensor_copy(packed(), f32(4, 4)), "does not convert packed elements, src is float32 and dst"),
+    "copy from packed": (lambda: nisa.dma_copy(f32(4, 4), packed()), "does not convert packed elements, src is float8_e5m2_x4"),
     "predicate type": (lambda: nisa.tensor_copy_predicated(f32(4, 4), f32(4, 4), f32(4, 4)), "predicate is float32"),
     "only on trn3": (lambda: nisa.exponential(f32(4, 4), f32(4, 4)), "needs trn3, this is trn2"),
     "packed products": (lambda: nisa.quantize_mx(f32(4, 4), f32(4, 4), f32(4, 4)), "needs trn3"),

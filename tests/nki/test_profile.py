@@ -142,8 +142,8 @@ def test_critical_path_and_memory_are_those_of_the_report(tmp_path: Path) -> Non
 
 def test_a_stored_kernel_is_the_one_that_ran() -> None:
     core = launch_of(scale, ones(256, 512)).cores[0]
-    (stored,) = parse(neff_of(core)).kernels.values()
     program = program_of(core)
+    (stored,) = parse(neff_of(core.launch, program)).kernels.values()
     assert (stored.instructions, stored.facts) == (program.instructions, program.facts)
     assert (stored.sbuf, stored.psum) == (program.sbuf, program.psum)
 

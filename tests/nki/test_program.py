@@ -8,7 +8,15 @@ from neurontools.compat.nki import isa as nisa
 from neurontools.compat.nki import jit
 from neurontools.compat.nki import language as nl
 from neurontools.compiler.engines.placement import Engine
-from neurontools.nki.program import modelled_core, modelled_us, program_of, schedule_of, start_us
+from neurontools.nki import program as programs
+from neurontools.nki.program import (
+    modelled_core,
+    modelled_us,
+    program_of,
+    schedule_of,
+    slowest_program,
+    start_us,
+)
 from tests.nki.launches import launch_of, matmul, ones, scale
 
 
@@ -124,7 +132,7 @@ def test_the_products_of_a_tile_follow_each_other_on_the_tensor_engine() -> None
     assert products[0].instruction.tile_ns == pytest.approx((512 * 79 / 20 + 32) / 2.4)
 
 
-def test_the_time_is_that_of_the_slower_core_and_the_start() -> None:
+def test_the_time_is_that_of_the_slower_core_and_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     @jit
     def kernel(x: Any) -> Any:
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -141,6 +149,10 @@ def test_the_time_is_that_of_the_slower_core_and_the_start() -> None:
     ends = [schedule_of(core).end_ns for core in launch.cores]
     assert ends[0] < ends[1]
     assert modelled_us(launch) == pytest.approx(start_us(launch.limits) + ends[1] / 1e3)
+    built = []
+    monkeypatch.setattr(programs, "program_of", lambda core: built.append(core) or program_of(core))
+    assert slowest_program(launch).instructions == program_of(launch.cores[1]).instructions
+    assert built == launch.cores
 
 
 def test_each_generation_has_its_own_clocks() -> None:

@@ -19,7 +19,7 @@ from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import Gathered, TileView, plain_view, reshaped
 from neurontools.nki.generations import without_hints
 from neurontools.nki.instructions.matrix import accumulate_product
-from neurontools.nki.locations import user_location
+from neurontools.nki.locations import user_declaration
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import ACTIVATIONS, OPERATORS
 
@@ -59,7 +59,7 @@ def new_tile(shape: Sequence[int], dtype: str, region: MemoryRegion = SBUF, *, f
             f"number of partitions {sizes[0]} exceed architecture limitation of {most}.",
             "tile the partition dimension",
         )
-    allocation = Allocation(region, sizes, dtype, user_location(), core=core.number)
+    allocation = Allocation(region, sizes, dtype, user_declaration(), core=core.number)
     core.launch.allocations.append(allocation)
     storage = Storage(allocation, None if filled else np.empty(prod(sizes), numpy_dtype(dtype)))
     storage.is_complete = True
@@ -69,7 +69,7 @@ def new_tile(shape: Sequence[int], dtype: str, region: MemoryRegion = SBUF, *, f
 def absent(shape: Sequence[int], dtype: str, region: MemoryRegion = SBUF) -> Tile:
     """Return the result of an instruction that a mask leaves out altogether."""
     sizes = on_chip_shape(shape)
-    allocation = Allocation(region, sizes, dtype, user_location())
+    allocation = Allocation(region, sizes, dtype, user_declaration())
     held = numpy_dtype(dtype)
     data = np.zeros(1, held) if held.kind in "iub" else np.full(1, np.nan, dtype=np.float32).astype(held)
     operand = TileView(sizes, dtype, Storage(allocation, data))

@@ -271,6 +271,11 @@ class _FirstArguments(Arguments):
 
     def wrap(self, value: Any, name: str) -> Any:
         """Return what the kernel gets for an argument."""
+        if isinstance(value, TensorAnnotation):
+            value = value.zeros()
+            if value is None:
+                remedy = "pass an array, or one with sizes and type: nt.tensor[[128, 512], nl.bfloat16]"
+                fail(self._function.__name__, f"argument {name} is an annotation", remedy)
         made = super().wrap(value, name)
         return as_tile(made) if isinstance(made, NkiTensor) and not isinstance(made, TileView) else made
 

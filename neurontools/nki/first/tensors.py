@@ -20,7 +20,7 @@ from neurontools.nki.first.loops import as_traced
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import plain_view
 from neurontools.nki.instructions.random import uniform
-from neurontools.nki.locations import user_location
+from neurontools.nki.locations import user_declaration
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> An
         return _in_hbm(sizes, kind, place.region, name)
     if isinstance(place, Placed):
         place = as_traced(place)
-    location, core = user_location(), running()
+    location, core = user_declaration(), running()
 
     def make(numbers: tuple[int, ...]) -> Tile:
         tile_shape = sizes[blocks:] if len(sizes) - blocks > 1 else (*sizes[blocks:], 1)
@@ -81,7 +81,7 @@ def _in_hbm(shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str)
         region,
         shape,
         dtype,
-        user_location(),
+        user_declaration(),
         name,
         core=-1 if region is MemoryRegion.shared_hbm else core.number,
     )
@@ -179,7 +179,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tile:
     """Declare a tensor in HBM with the data of an array."""
     data = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     kind = name_of(dtype if dtype is not None else data.dtype)
-    allocation = Allocation(MemoryRegion.shared_hbm, data.shape, kind, user_location())
+    allocation = Allocation(MemoryRegion.shared_hbm, data.shape, kind, user_declaration())
     running().launch.allocations.append(allocation)
     made = Tile(
         plain_view(Storage(allocation, np.empty(prod(data.shape), numpy_dtype(kind))), data.shape, kind)

@@ -71,19 +71,24 @@ def dma_copy(
     write_hbm("dma_copy", target, source, selected, dge_mode=dge_mode)
 
 
-def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None) -> Tile:
+def dma_transpose(
+    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = dge_modes.unknown
+) -> Tile:
     """Transpose by the DMA engines: the first and the last dimension change places."""
     source = tile_of(src, "dma_transpose")
     if source.ndim == _MATRIX_DIMS:
         made = transposed(
-            "dma_transpose", source, mask, lambda dst, data: instructions.dma_transpose(dst, data, axes)
+            "dma_transpose",
+            source,
+            mask,
+            lambda dst, data: instructions.dma_transpose(dst, data, axes, dge_mode=dge_mode),
         )
     else:
         shape = (source.shape[-1], *source.shape[1:-1], source.shape[0])
         if selection(mask, source.shape) is False:
             return absent(shape, source.operand.dtype)
         made = new_tile(shape, source.operand.dtype)
-        instructions.dma_transpose(made.operand, source.resolved("dma_transpose"), axes)
+        instructions.dma_transpose(made.operand, source.resolved("dma_transpose"), axes, dge_mode=dge_mode)
         made.producer = running().records[-1]
     return made if dtype is None or made.dtype == dtype else made.astype(dtype)
 

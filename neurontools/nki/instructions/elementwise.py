@@ -17,6 +17,7 @@ from neurontools.nki.instructions.operands import (
     NUMBERS,
     PSUM,
     check_bits,
+    check_conversion,
     check_elementwise,
     check_not_both_psum,
     check_tile,
@@ -57,6 +58,8 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
         )
     values, unwritten = src.read_partly("src")
     keeps_bits = values.dtype == dst.storage.held_dtype(dst.dtype)
+    if not keeps_bits:
+        check_conversion("tensor_copy", dst, src)
     dst.write(values if keeps_bits else to_float32(values))
     dst.mark_partly(unwritten)
     return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)

@@ -17,6 +17,7 @@ from neurontools.nki.instructions.operands import (
     GENERATION_3,
     PSUM,
     SBUF,
+    check_conversion,
     check_same_size,
     check_start,
     check_tile,
@@ -64,9 +65,9 @@ def dma_copy(
         if not inside.all():
             before = dst.array().reshape(values.shape)
             inside = inside.reshape(inside.shape + (1,) * (values.ndim - inside.ndim))
-            values = np.where(inside, to_float32(values), to_float32(before))
-            if src.dtype == dst.dtype and src.dtype.startswith(("int", "uint")):
-                values = np.where(inside, src.gather()[0], before)
+            if src.dtype != dst.dtype:
+                values, before = to_float32(values), to_float32(before)
+            values = np.where(inside, values, before)
         dst.write(values)
     else:
         dst.write(src.read("src"), oob_skip=skip)
@@ -95,6 +96,7 @@ def _check_copy(opcode: str, dst: Any, src: Any, dge_mode: Any, engine: Any) -> 
             src,
             dst,
         )
+    check_conversion(opcode, dst, src)
     _check_descriptors(opcode, dst, src, dge_mode, engine)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from neurontools.nki.constants import engine as engines
 from neurontools.nki.context import fail, running
-from neurontools.nki.dtypes import INTEGERS
+from neurontools.nki.dtypes import INTEGERS, PACKED, numpy_dtype
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.operators import ACTIVATIONS, UNARY, MathOperator, as_operator
 from neurontools.nki.tensor import NkiTensor
@@ -29,6 +29,13 @@ NUMBERS = (
     ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
 )  # fmt: skip
 """Types of constants."""
+_TAKING_PACKED = frozenset(
+    {
+        "nc_matmul_mx", "quantize_mx", "memset", "tensor_copy", "nc_transpose", "nc_stream_shuffle", "nc_n_gather",
+        "local_gather", "dma_copy", "dma_transpose", "sendrecv",
+    }
+)  # fmt: skip
+"""Instructions that multiply, make or move packed elements; all others compute with numbers."""
 _TARGET_OF = {3: "trn2", 4: "trn3"}
 _REGION_NAMES = {SBUF: "SBUF", PSUM: "PSUM"}
 
@@ -76,6 +83,27 @@ def check_tile(opcode: str, operand: str, tile: Any, regions: tuple[MemoryRegion
             f"{operand} partition dimension {tile.shape[0]} exceeds maximum {running().limits.partitions}",
             "tile the partition dimension",
             tile,
+        )
+    if tile.dtype in PACKED and opcode not in _TAKING_PACKED:
+        refuse(
+            opcode,
+            f"does not take packed elements, {operand} is {tile.dtype}",
+            "compute before nisa.quantize_mx packs them, or after nisa.nc_matmul_mx",
+            tile,
+        )
+
+
+def check_conversion(opcode: str, dst: NkiTensor, src: NkiTensor) -> None:
+    """Refuse a copy of packed elements that would not keep their bits."""
+    if not PACKED.keys().isdisjoint((dst.dtype, src.dtype)) and numpy_dtype(dst.dtype) != numpy_dtype(
+        src.dtype
+    ):
+        refuse(
+            opcode,
+            f"does not convert packed elements, src is {src.dtype} and dst {dst.dtype}",
+            "copy to a tensor of the same type; nisa.quantize_mx packs elements",
+            src,
+            dst,
         )
 
 
@@ -129,7 +157,7 @@ def check_placed(opcode: str, operand: str, tile: Any) -> None:
         return
     check_tile(opcode, operand, tile)
     check_start(opcode, operand, tile)
-    tile.pattern.is_placed = True
+    tile.pattern.is_placed = tile.dtype not in PACKED  # packed elements: instructions differ
 
 
 def check_not_both_psum(opcode: str, first: tuple[str, Any], second: tuple[str, Any]) -> None:

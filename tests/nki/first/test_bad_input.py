@@ -95,6 +95,14 @@ def doubled(a):
     return out
 
 
+def generator(a):
+    yield a
+
+
+async def coroutine(a):
+    return a
+
+
 CALLS = {
     "missing argument": (doubled, "doubled: missing 1 required positional argument: 'a'", "its parameters: a"),
     "extra argument": (lambda: doubled(A, 2), "doubled: takes 1 positional argument but 2 were given", "its parameters: a"),
@@ -104,6 +112,8 @@ CALLS = {
     "grid of a text": (lambda: doubled["x"](A), "grid: a size is 'x', not an integer", ""),
     "three cores": (lambda: doubled[nl.nc(3)](A), "doubled: a grid is distributed to at most 2 cores, not 3", ""),
     "number as result": (lambda: nki.jit(lambda a: 3)(A), "returns a value of type int, results are tensors", "store it"),
+    "generator": (lambda: nki.jit(generator)(A), "generator: is a generator, kernels are functions that", "return the"),
+    "asynchronous": (lambda: nki.jit(coroutine)(A), "coroutine: is asynchronous, kernels are functions", "define it with"),
     "no function": (lambda: nki.jit(3), "nki.jit: 3 is not a function", "decorate"),
     "mode": (lambda: nki.jit(doubled, mode="x"), "nki.jit has no mode 'x'", "use one of auto"),
 }  # fmt: skip

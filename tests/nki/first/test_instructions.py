@@ -68,6 +68,7 @@ def softmax(x):
         (lambda a, b, c: nisa.nc_matmul(nisa.nc_transpose(a), nisa.nc_transpose(b)), lambda: A @ B.T, ["nc_transpose", "nc_transpose", "tensor_copy", "tensor_copy", "nc_matmul"]),
         (lambda a, b, c: nisa.dma_transpose(c), lambda: C.transpose(2, 1, 0), ["dma_transpose"]),
         (lambda a, b, c: nisa.dma_transpose(a, axes=(1, 0)), lambda: A.T, ["dma_transpose"]),
+        (lambda a, b, c: nisa.dma_transpose(a, dge_mode=nisa.dge_mode.swdge), lambda: A.T, ["dma_transpose"]),
         (lambda a, b, c: nisa.activation(np.exp, a, bias=b[:, 0:1], scale=-0.5), lambda: np.exp(A * -0.5 + B[:, :1]), ["activation"]),
         (lambda a, b, c: nisa.tensor_tensor(a, b, op=np.subtract), lambda: A - B, ["tensor_tensor"]),
         (lambda a, b, c: nisa.tensor_tensor(a, b[:, 0:1], op=nl.add), lambda: A + B[:, :1], ["tensor_tensor"]),

@@ -232,6 +232,19 @@ def test_a_reduction_over_programs_is_refused():
 # ---- benchmark
 
 
+def test_an_annotation_with_sizes_and_type_is_measured_as_an_array_is(target):
+    target("trn1")
+    latencies = []
+    for argument in (np.zeros((128, 512), nl.float16), nt.tensor[[128, 512], nl.float16]):
+        kernel = nki.benchmark(doubled)
+        kernel(argument)
+        latencies.append(kernel.benchmark_result.nc_latency.get_latency_percentile(50))
+    assert latencies[0] == latencies[1]
+    for annotation in (nt.tensor, nt.tensor[128, 512]):
+        with pytest.raises(NeuronToolsError, match="doubled: argument a is an annotation"):
+            nki.jit(doubled)(annotation)
+
+
 def test_a_benchmark_prints_and_keeps_the_modelled_latency(monkeypatch, capsys):
     launches = []
 

@@ -129,7 +129,7 @@ class Runner:
         stand_ins.name_packed_types()
         by_rank = [given.for_rank(rank) if hasattr(given, "for_rank") else given for rank in range(ranks)]
         calls = [
-            ((), {name.removesuffix(".must_alias_input"): value for name, value in inputs.items()})
+            ((), {name.removesuffix(".must_alias_input"): _own(value) for name, value in inputs.items()})
             for inputs in by_rank
         ]
         function = kernel_args.kernel_func
@@ -142,6 +142,11 @@ class Runner:
             )
             if wanted is not None:
                 _compare(finished.results, wanted, kernel_args.validation_args)
+
+
+def _own(value: Any) -> Any:
+    """Return a copy of an array: each rank has memory of its own, and references are made from the caller's."""
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _compare(results: Any, wanted: dict[str, Any], validation: Any) -> None:
