@@ -305,9 +305,7 @@ class Recording:
     def _script(self, module: NeuronModule, signature: Signature) -> torch.jit.ScriptModule:
         is_traceable = traced_results.is_traceable(self.structure)
         module.rebuild = partial(traced_results.put_together, self.structure) if is_traceable else list
-        examples = [
-            torch.zeros(view.shape, dtype=getattr(torch, view.dtype)) for view in signature.results
-        ]
+        examples = [torch.zeros(view.shape, dtype=getattr(torch, view.dtype)) for view in signature.results]
         script = _script(module, self._examples, examples)
         return script if is_traceable else traced_results.with_structure(script, self.structure)
 
