@@ -42,7 +42,7 @@ test-fast: $(VENV)/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow' -q $(TESTS)
 
 test-libraries: $(VENV)/dependencies-libraries $(VENV)/installed-dev
-	$(BIN)/pytest -n $(WORKERS) tests/compat/test_libraries.py tests/compat/test_nxd.py tests/native/test_operators.py
+	$(BIN)/pytest -n $(WORKERS) tests/compat/test_libraries.py tests/compat/test_nxd.py tests/compat/test_optimum.py tests/native/test_operators.py
 
 cover: $(VENV)/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(TESTS)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from neurontools.xla.accelerator import LoadedGraph
 
 T = TypeVar("T")
-FORMAT = 1
+FORMAT = 2
 LAZY, ASYNC, DYNAMIC_BATCH, SEPARATED = range(4)
 """Positions in the settings of a model."""
 
@@ -50,7 +50,7 @@ class Signature:
         scalars: values of the graph's scalar inputs.
         results: where the graph's results are.
         weights: names of the weights; "" for constants of the traced code.
-        aliases: (weight, result) pairs: the result is the weight's value in the next execution, and is not returned.
+        aliases: (weight, result) pairs: the result is the weight's value in the next execution.
     """
 
     arguments: tuple[tuple[str, tuple[int, ...]], ...]
@@ -179,8 +179,7 @@ class TracedModel:
         results = self._compiled.execute(loaded, tensors)
         for weight, result in signature.aliases:
             weights[weight].copy_(results[result])
-        aliased = {result for _, result in signature.aliases}
-        return [result for position, result in enumerate(results) if position not in aliased]
+        return results
 
 
 _models: dict[int, tuple[StorageWeakRef, Any]] = {}
@@ -354,8 +353,11 @@ def _execute_in_chunks(
             chunk[position] = _padded(tensor[start : start + size], size)
         _check_arguments(model.signature, chunk)
         collected.append(model.execute(weights, chunk))
-    results = [torch.cat(parts) for parts in zip(*collected, strict=True)]
-    return [result[:batch] for result in results]
+    aliased = {result for _, result in model.signature.aliases}
+    return [
+        parts[-1] if position in aliased else torch.cat(parts)[:batch]
+        for position, parts in enumerate(zip(*collected, strict=True))
+    ]
 
 
 def traced_batch(signature: Signature) -> int:

@@ -54,7 +54,7 @@ def trace(
         func: a module or function of tensors.
         example_inputs: a tensor, or a tuple of what `func` takes: tensors, and containers of tensors.
         input_output_aliases: parameters or buffers that hold state, each with the position of the result that is its next
-            value; such results are not returned.
+            value. Such results are returned too.
         compiler_workdir: directory that gets the NEFF, `graph.neff`.
         compiler_args: flags of the compiler.
         partitioner_config: a `PartitionerConfig`; without effect, as all operators run on the device.
@@ -303,17 +303,11 @@ class Recording:
         return state, tuple(results)
 
     def _script(self, module: NeuronModule, signature: Signature) -> torch.jit.ScriptModule:
-        aliased = {result for _, result in signature.aliases}
-        kept = [view for position, view in enumerate(signature.results) if position not in aliased]
-        structure = self.structure
-        if aliased:
-            leaves = [traced_results.Leaf(position) for position in range(len(kept))]
-            structure = leaves[0] if len(leaves) == 1 else tuple(leaves)
-        is_traceable = traced_results.is_traceable(structure)
-        module.rebuild = partial(traced_results.put_together, structure) if is_traceable else list
-        examples = [torch.zeros(view.shape, dtype=getattr(torch, view.dtype)) for view in kept]
+        is_traceable = traced_results.is_traceable(self.structure)
+        module.rebuild = partial(traced_results.put_together, self.structure) if is_traceable else list
+        examples = [torch.zeros(view.shape, dtype=getattr(torch, view.dtype)) for view in signature.results]
         script = _script(module, self._examples, examples)
-        return script if is_traceable else traced_results.with_structure(script, structure)
+        return script if is_traceable else traced_results.with_structure(script, self.structure)
 
     def _names_of_weights(self) -> dict[int, str]:
         """Return the first name of each weight by the id of its device tensor."""

@@ -102,7 +102,7 @@ Pair = collections.namedtuple("Pair", "left right")  # noqa: PYI024
     [
         (
             lambda x: Output(x + 1, {"k": x * 2, "l": (x, [x - 1])}),
-            {"logits": 1, "parts": {"k": 0, "l": (0, [-1])}},
+            (1, {"k": 0, "l": (0, [-1])}),
         ),
         (
             lambda x: {"a": {"b": x, "c": None}, "n": 3, "s": "it's"},

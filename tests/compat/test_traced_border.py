@@ -136,8 +136,10 @@ def test_state_is_the_parameters_in_the_order_of_the_aliases(neuronx, home, orde
                 state["sums"].copy_(sums)
             x = torch.rand(3, 4)[:, 1:3].t()
             with torch.no_grad():
-                assert_same(model(x), module.linear(x) + sums[1:].expand(2, 3))
+                total, *new = model(x)
+            assert_same(total, module.linear(x) + sums[1:].expand(2, 3))
             sums = sums + x
+            assert_same(tuple(new), (x * 2, sums))
             assert_same((state["sums"], state["last"]), (sums, x * 2))
     assert not module.sums.any()
 
@@ -154,7 +156,8 @@ def test_state_of_batches_of_any_size(neuronx):
     module = Count()
     made = neuronx.trace(module, torch.ones(2, 3), input_output_aliases={module.seen: 1})
     neuronx.dynamic_batch(made)
-    assert made(torch.ones(3, 3)).tolist() == [[1] * 3, [1] * 3, [3] * 3]
+    total, seen = made(torch.ones(3, 3))
+    assert (total.tolist(), seen.tolist()) == ([[1] * 3, [1] * 3, [3] * 3], [3] * 3)
     assert [state.tolist() for state in made.parameters()] == [[3, 3, 3]]
 
 
@@ -277,14 +280,18 @@ class Output(OrderedDict):
     ("make", "wanted"),
     [
         (lambda kind, x: kind(x, None, x + 1), {"low": 0, "high": 1}),
-        (lambda kind, x: kind(x, None, kind(x + 1)), {"low": 0, "high": {"low": 1}}),
+        (lambda kind, x: kind(x, None, kind(x + 1)), (0, (1,))),
+        (lambda kind, x: kind(x, None, (x + 1, x + 2)), (0, (1, 2))),
+        (lambda kind, x: kind(x, {"plain": x}, [x + 1]), (0, {"plain": 0}, [1])),
+        (lambda kind, x: {"a": kind(x), "b": x + 1}, {"a": {"low": 0}, "b": 1}),
+        (lambda kind, x: {"a": kind(x, kind(x + 1)), "b": x + 2}, {"a": (0, (1,)), "b": 2}),
         (lambda kind, x: (x, kind(x + 1, None, x + 2)), (0, (1, 2))),
         (lambda kind, x: (x, kind(x + 1, None, kind(x, None, x + 2))), (0, (1, (0, 2)))),
         (lambda kind, x: [kind(x), x], [{"low": 0}, 0]),
         (lambda kind, x: (x, {"plain": x + 1}), (0, {"plain": 1})),
     ],
 )
-def test_outputs_are_dicts_and_tuples_within_tuples(neuronx, home, kind, make, wanted):
+def test_flat_outputs_are_dicts_and_others_tuples(neuronx, home, kind, make, wanted):
     def numbers(value):
         if isinstance(value, torch.Tensor):
             return int(value[0])
