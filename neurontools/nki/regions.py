@@ -221,21 +221,15 @@ class Boxes:
         return number
 
     def _add(self, box: Box, number: int) -> None:
-        if not number:
-            self._end = box.high
-            self.boxes.append(box)
-            self.overlapping.append([0])
-            self.covered.append([0])
-            return
         overlapping, covered = [number], [number]
-        for other in self._candidates(box):
+        for other in self._candidates(box) if number else ():
             overlapping.append(other)
             self.overlapping[other].append(number)
             if box.contains(self.boxes[other]):
                 covered.append(other)
             if self.boxes[other].contains(box):
                 self.covered[other].append(number)
-        self._end = tuple(map(max, self._end, box.high))
+        self._end = tuple(map(max, self._end, box.high)) if number else box.high
         self.boxes.append(box)
         self.overlapping.append(overlapping)
         self.covered.append(covered)

@@ -245,8 +245,7 @@ class _Scheduler:
                 first = begun_ns + (ended_ns - begun_ns) / pieces + delay
                 final = ended_ns + busy / pieces + delay
             waits.append((number, first, final))
-            if first > start:
-                start = first
+            start = max(start, first)
             if final > end:
                 end, after = final, number
         for buffer in instruction.writes:
@@ -380,8 +379,8 @@ class _Scheduler:
         """
         following = len(self.groups)
         for number, (first, last, before) in enumerate(self.gaps):
-            start = first if first > ready else ready
-            if start + length <= last:
+            # Most gaps are over when the transfer is ready.
+            if ready + length <= last and (start := max(first, ready)) + length <= last:
                 self.gaps[number : number + 1] = [
                     gap
                     for gap in ((first, start, before), (start + length, last, following))
