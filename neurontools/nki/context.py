@@ -84,11 +84,11 @@ class Record:
         self.location = location
         self.options = options
         self.name = name
-        self.after: list[Record] = []
+        self.after: tuple[Record, ...] = ()
 
     def depends_on(self, *producers: Record) -> Record:
         """Let this instruction start after others."""
-        self.after.extend(producers)
+        self.after += producers
         return self
 
 
@@ -170,7 +170,7 @@ class Core:
         self.loops: list[Any] = []
         self.iteration: Iteration | None = None
         self.iterations: list[tuple[int, Iteration | None]] = []
-        self.passed: dict[tuple[Any, ...], Any] = {}  # patterns and options whose checks have passed
+        self.passed: dict[tuple[Any, ...], Any] = {}  # results of checks by patterns and options
         self.watch = NumericWatch() if launch.checks and env.numerical_errors_are_on() else None
 
     def enter(self, iteration: Iteration | None) -> None:

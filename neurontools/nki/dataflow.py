@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neurontools.nki.dependences import PRODUCTS, adds_up, check_dependences
 from neurontools.nki.iterations import separating_loop
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.regions import Boxes, box_of
+from neurontools.nki.regions import Boxes
 
 if TYPE_CHECKING:
     from neurontools.nki.context import Core, ElementAccess, Record
@@ -31,27 +31,27 @@ _WITH_REGISTERS = frozenset(
         "tensor_tensor_scan",
     }
 )
-"""Instructions whose result may be in accumulator registers, so that no one needs what they write."""
+"""Instructions whose result may be in accumulator registers."""
+_NOT_NEEDED = _FILLS | _WITH_REGISTERS
+"""Instructions that may write what nothing reads."""
 
 
-class _History:
+class _History(Boxes):
     """The last writes of a tensor by box, which of them no instruction has read, and their iterations."""
 
-    __slots__ = ("boxes", "is_read", "iterations", "writers")
+    __slots__ = ("is_read", "iterations", "writers")
 
     def __init__(self) -> None:
-        self.boxes = Boxes()
+        super().__init__()
         self.writers: list[Record | None] = []
         self.is_read: list[bool] = []
         self.iterations: list[Iteration | None] = []
 
-    def node(self, box: Box) -> int:
-        number = self.boxes.number(box)
-        if number == len(self.writers):
-            self.writers.append(None)
-            self.is_read.append(True)
-            self.iterations.append(None)
-        return number
+    def _add(self, box: Box, number: int) -> None:
+        super()._add(box, number)
+        self.writers.append(None)
+        self.is_read.append(True)
+        self.iterations.append(None)
 
 
 def check_dataflow(core: Core) -> None:
@@ -92,8 +92,7 @@ class _Checker:
                     if allocation.is_empty:
                         self._unwritten(record, access)
                     continue
-                node = history.node(box_of(access))
-                overlapping = history.boxes.overlapping[node]
+                overlapping = history.overlapping[history.number(access)]
                 is_read, iterations = history.is_read, history.iterations
                 for other in overlapping:
                     is_read[other] = True
@@ -103,7 +102,7 @@ class _Checker:
                 if allocation.is_empty and not any(map(history.writers.__getitem__, overlapping)):
                     self._unwritten(record, access)
             for access in record.writes:
-                self._write(record, access, histories[access.allocation], box_of(access))
+                self._write(record, access, histories[access.allocation])
 
     def _depend(self, record: Record, allocation: Allocation, before: Iteration) -> None:
         """Note a tensor that an instruction reads whose value comes from another iteration, unless it adds to it."""
@@ -117,7 +116,7 @@ class _Checker:
     ) -> Iteration | None:
         """Return the iteration of a value that is written: that of the sum that it goes on with."""
         started = self.iteration
-        for other in history.boxes.overlapping[node]:
+        for other in history.overlapping[node]:
             before = history.iterations[other]
             if separating_loop(before, self.iteration) is None:
                 continue
@@ -135,31 +134,27 @@ class _Checker:
             record.location,
         )
 
-    def _write(self, record: Record, access: ElementAccess, history: _History, box: Box) -> None:
-        boxes, is_read, writers, iterations = (
-            history.boxes,
-            history.is_read,
-            history.writers,
-            history.iterations,
-        )
-        node, opcode = history.node(box), record.opcode
+    def _write(self, record: Record, access: ElementAccess, history: _History) -> None:
+        is_read, writers, iterations = history.is_read, history.writers, history.iterations
+        node, opcode, options = history.number(access), record.opcode, record.options
+        covered = history.covered[node]
         started = self._started(record, access, history, node) if self.iteration is not None else None
-        accumulates = opcode in PRODUCTS and record.options.get("accumulate") is not False
+        accumulates = opcode in PRODUCTS and options.get("accumulate") is not False
         if accumulates:
             self._check_sum(record, access, history, node)
-        reads_too = accumulates or opcode in _PARTIAL or record.options.get("accumulates", False)
-        if not reads_too and box.is_exact:
-            for other in boxes.covered[node]:
+        elif opcode not in _PARTIAL and not options.get("accumulates"):
+            for other in covered:
                 before = writers[other]
-                if not is_read[other] and before is not None:
+                if before is not None and not is_read[other] and history.boxes[node].is_exact:
                     self._lost(before, record, access)
-        may_be_lost = len(record.writes) == 1 and opcode not in _FILLS and opcode not in _WITH_REGISTERS
-        may_be_lost = may_be_lost and not record.options.get("registers")
-        if self.has_peer and access.allocation.region not in ON_CHIP:  # the other core may read it
-            may_be_lost = False
-        for other in boxes.covered[node]:
+        for other in covered:  # itself among them
             writers[other], is_read[other], iterations[other] = record, True, started
-        writers[node], is_read[node] = record, not may_be_lost
+        is_read[node] = (
+            len(record.writes) > 1
+            or opcode in _NOT_NEEDED
+            or bool(options.get("registers"))
+            or (self.has_peer and access.allocation.region not in ON_CHIP)  # the other core may read it
+        )
 
     def _check_sum(self, record: Record, access: ElementAccess, history: _History, node: int) -> None:
         """Warn of a product that adds to what another instruction left in PSUM."""
@@ -195,8 +190,8 @@ class _Checker:
         history = self.histories.get(source.allocation)
         if history is None:
             return False
-        node = history.node(box_of(source))
-        writers = [history.writers[other] for other in history.boxes.overlapping[node]]
+        node = history.number(source)
+        writers = [history.writers[other] for other in history.overlapping[node]]
         return all(writer is None or writer.opcode in _FILLS for writer in writers)
 
     def _lost(self, before: Record, record: Record, access: ElementAccess) -> None:

@@ -10,7 +10,7 @@ from neurontools.base.units import format_binary_size
 from neurontools.nki import instructions
 from neurontools.nki.context import fail, running, whole
 from neurontools.nki.dtypes import dtype_name
-from neurontools.nki.instructions.operands import signature_of
+from neurontools.nki.instructions.operands import checked
 from neurontools.nki.locations import user_declaration
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
@@ -32,19 +32,24 @@ def ndarray(
     """Declare a tensor; on the chip the first dimension is the partitions."""
     core = running()
     sizes = sizes_of(shape)
-    signature = signature_of("ndarray", (), sizes, dtype, buffer)
-    region, kind = core.passed.get(signature) or (_region_of(buffer), dtype_name(dtype))
+    region, kind = checked(_check_size, (), sizes, dtype, buffer)
     number = -1 if region is shared_hbm else core.number
     allocation = Allocation(region, sizes, kind, user_declaration(), name, address, number)
-    if address is not None or signature not in core.passed:
+    if address is not None:
         check_declaration(allocation)
-        core.passed[signature] = (region, kind)
     if region is shared_hbm and len(core.launch.cores) > 1:
         storage = _shared_storage(allocation)
     else:
         core.launch.allocations.append(allocation)
         storage = Storage(allocation)
     return NkiTensor(sizes, allocation.dtype, storage)
+
+
+def _check_size(shape: tuple[int, ...], dtype: Any, buffer: Any) -> tuple[MemoryRegion, str]:
+    """Return memory and type of a tensor that fits there."""
+    region, kind = _region_of(buffer), dtype_name(dtype)
+    check_declaration(Allocation(region, shape, kind, user_declaration()))
+    return region, kind
 
 
 def _region_of(buffer: Any) -> MemoryRegion:

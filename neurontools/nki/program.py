@@ -21,7 +21,7 @@ from neurontools.nki.dtypes import item_bytes
 from neurontools.nki.instruction_costs import InstructionCosts
 from neurontools.nki.invariants import Repetitions, repetitions
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.regions import Boxes, box_of
+from neurontools.nki.regions import Boxes
 from neurontools.nki.usage import lifetimes, usage
 
 if TYPE_CHECKING:
@@ -97,28 +97,25 @@ def program_of(core: Core) -> KernelProgram:
         return _Builder(core, lifetimes(core.records)).run()
 
 
-class _Tensor:
-    """The accesses of an allocation so far.
+class _Tensor(Boxes):
+    """The accesses of an allocation so far, by box.
 
     Args:
         inherited: instructions that used its memory before.
     """
 
-    __slots__ = ("boxes", "inherited", "reads", "writes")
+    __slots__ = ("inherited", "reads", "writes")
 
     def __init__(self, inherited: _Latest) -> None:
+        super().__init__()
         self.inherited = inherited
-        self.boxes = Boxes()
         self.reads: list[_Latest] = []
         self.writes: list[_Latest] = []
 
-    def node(self, box: Box) -> int:
-        """Return the number of a box of the tensor."""
-        number = self.boxes.number(box)
-        if number == len(self.reads):
-            self.reads.append({})
-            self.writes.append(dict(self.inherited))
-        return number
+    def _add(self, box: Box, number: int) -> None:
+        super()._add(box, number)
+        self.reads.append({})
+        self.writes.append(self.inherited.copy())
 
     def latest(self) -> _Latest:
         """Return the last accesses of all."""
@@ -298,10 +295,10 @@ class _Builder:
             tensor = tensors[allocation] if allocation in tensors else self._tensor(allocation)
             if tensor is None:
                 continue
-            node = tensor.node(box_of(access))
+            node = tensor.number(access)
             nodes.append((tensor, node))
             writes = tensor.writes
-            for other in tensor.boxes.overlapping[node]:
+            for other in tensor.overlapping[node]:
                 if queues := writes[other]:
                     _join(waits, queues)
         return nodes
@@ -314,14 +311,14 @@ class _Builder:
             if tensor is None:
                 continue
             into = banks if allocation.region is _PSUM else waits
-            node = tensor.node(box_of(access))
+            node = tensor.number(access)
             reads, writes = tensor.reads, tensor.writes
-            for other in tensor.boxes.overlapping[node]:
+            for other in tensor.overlapping[node]:
                 if queues := writes[other]:
                     _join(into, queues)
                 if queues := reads[other]:
                     _join(into, queues)
-            for other in tensor.boxes.covered[node]:  # itself among them
+            for other in tensor.covered[node]:  # itself among them
                 reads[other] = {}
                 writes[other] = {queue: number}
 

@@ -63,7 +63,7 @@ class AccessPattern:
         dtype: NKI name of the type as which the views see them.
     """
 
-    __slots__ = ("box", "has_other_type", "is_placed", "is_whole", "kind")
+    __slots__ = ("box", "has_other_type", "is_whole", "kind")
 
     def __init__(
         self,
@@ -80,7 +80,6 @@ class AccessPattern:
         # Elements of another size, so that flags of elements do not belong to those of the view.
         self.has_other_type = item_bytes(dtype) != item_bytes(held_dtype)
         self.is_whole = prod(shape) == prod(held_shape) and 0 not in strides and not self.has_other_type
-        self.is_placed = False  # whether engines can access the partitions
         self.box: Box | None = None
         self.kind = _kind_of(region, shape, strides, dtype)  # what costs depend on
 
@@ -194,11 +193,11 @@ class Boxes:
     A box is covered by another whose access touches each of its elements, and by itself.
     """
 
-    __slots__ = ("_end", "_high", "_list", "_low", "_stored", "covered", "numbers", "overlapping")
+    __slots__ = ("_end", "_high", "_low", "_numbers", "_stored", "boxes", "covered", "overlapping")
 
     def __init__(self) -> None:
-        self.numbers: dict[Box, int] = {}
-        self._list: list[Box] = []
+        self._numbers: dict[AccessPattern | Box, int] = {}
+        self.boxes: list[Box] = []
         self.overlapping: list[list[int]] = []
         self.covered: list[list[int]] = []
         self._end: tuple[int, ...] = ()
@@ -206,46 +205,48 @@ class Boxes:
         self._low: Any = None
         self._high: Any = None
 
-    def number(self, box: Box) -> int:
-        """Return the number of a box, a new one for a box that is new."""
-        number = self.numbers.get(box)
-        return number if number is not None else self._add(box)
+    def number(self, access: ElementAccess) -> int:
+        """Return the number of the box of an access, a new one for a box that is new."""
+        known = access.pattern  # much faster to look up than the box
+        number = self._numbers.get(known)
+        if number is not None:
+            return number
+        box = box_of(access)
+        number = self._numbers.get(box)
+        if number is None:
+            number = self._numbers[box] = len(self.boxes)
+            self._add(box, number)
+        if known is not None:
+            self._numbers[known] = number
+        return number
 
-    def _add(self, box: Box) -> int:
-        number = self.numbers[box] = len(self._list)
-        if not number:
-            self._end = box.high
-            self._list.append(box)
-            self.overlapping.append([0])
-            self.covered.append([0])
-            return 0
+    def _add(self, box: Box, number: int) -> None:
         overlapping, covered = [number], [number]
-        for other in self._candidates(box):
+        for other in self._candidates(box) if number else ():
             overlapping.append(other)
             self.overlapping[other].append(number)
-            if box.contains(self._list[other]):
+            if box.contains(self.boxes[other]):
                 covered.append(other)
-            if self._list[other].contains(box):
+            if self.boxes[other].contains(box):
                 self.covered[other].append(number)
-        self._end = tuple(map(max, self._end, box.high))
-        self._list.append(box)
+        self._end = tuple(map(max, self._end, box.high)) if number else box.high
+        self.boxes.append(box)
         self.overlapping.append(overlapping)
         self.covered.append(covered)
-        return number
 
     def _candidates(self, box: Box) -> list[int]:
         if any(map(le, self._end, box.low)):  # behind all others, as in a loop over tiles
             return []
-        count = len(self._list)
+        count = len(self.boxes)
         if count < _FEW:
-            return [number for number, other in enumerate(self._list) if other.overlaps(box)]
+            return [number for number, other in enumerate(self.boxes) if other.overlaps(box)]
         if self._low is None or self._low.shape[0] <= count:
             rows = 2 * count
             self._low = np.zeros((rows, len(box.low)), np.int64)
             self._high = np.zeros((rows, len(box.low)), np.int64)
             self._stored = 0
         for number in range(self._stored, count):
-            self._low[number], self._high[number] = self._list[number].low, self._list[number].high
+            self._low[number], self._high[number] = self.boxes[number].low, self.boxes[number].high
         self._stored = count
         hits = (self._low[:count] < box.high).all(axis=1) & (self._high[:count] > box.low).all(axis=1)
         return [int(number) for number in np.flatnonzero(hits)]

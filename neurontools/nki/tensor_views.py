@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from neurontools.nki.regions import AccessPattern
 
 
-_CONSTANT = {int, type(None), type(Ellipsis)}
+_CONSTANT = {int, type(None), type(Ellipsis), type}
 
 
 class TensorView(NKIObject):
@@ -165,13 +165,17 @@ class TensorView(NKIObject):
 
     def __getitem__(self, key: Any) -> Self:
         keys = key if isinstance(key, tuple) else (key,)
-        numbers = [(item.start, item.stop, item.step) if type(item) is slice else (item,) for item in keys]
-        indices = (*map(type, keys), *numbers)
+        indices = tuple(
+            [
+                (item.start, item.stop, item.step) if type(item) is slice else (type(item), item)
+                for item in keys
+            ]
+        )
         try:
             return self._parts[indices]
         except (KeyError, TypeError):
             part = self._part(keys)
-        if all({*map(type, each)} <= _CONSTANT for each in numbers):
+        if all({*map(type, index)} <= _CONSTANT for index in indices):
             self._parts[indices] = part
         return part
 

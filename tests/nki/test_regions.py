@@ -59,10 +59,10 @@ def test_bytes_of_another_type() -> None:
 
 def test_boxes_know_which_share_elements() -> None:
     boxes = Boxes()
-    whole = boxes.number(box_of(_access(0, (4, 6, 8), (48, 8, 1))))
-    parts = [boxes.number(box_of(_access(48 * row, (6, 8), (8, 1)))) for row in range(4)]
-    odd = [boxes.number(box_of(_access(48 * row + 8, (2, 8), (8, 1)))) for row in range(4)]
-    assert boxes.number(box_of(_access(0, (192,), (1,)))) == whole
+    whole = boxes.number(_access(0, (4, 6, 8), (48, 8, 1)))
+    parts = [boxes.number(_access(48 * row, (6, 8), (8, 1))) for row in range(4)]
+    odd = [boxes.number(_access(48 * row + 8, (2, 8), (8, 1))) for row in range(4)]
+    assert boxes.number(_access(0, (192,), (1,))) == whole
     assert sorted(boxes.overlapping[parts[1]]) == sorted([whole, parts[1], odd[1]])
     assert sorted(boxes.covered[whole]) == sorted([whole, *parts, *odd])
     assert boxes.covered[odd[2]] == [odd[2]]

@@ -75,7 +75,7 @@ class _Placing:
         self.resident: dict[int, int] = {}
         self.dirty: set[int] = set()
         self.spilled: set[int] = set()
-        self.rows: dict[int, int] = {}
+        self.rows: dict[int, float] = {}
         self.used = 0
         self.uses, self.last_write = _uses(program.steps)
         self.regions = _regions(program.steps)

@@ -234,14 +234,16 @@ class _Scheduler:
             number = writer.get(buffer, _NOTHING)
             if number < 0:
                 continue
-            made = groups[number]
-            own, engine, operator, begun_ns, ended_ns, *_ = made
-            pieces = min(own_pieces, own.pieces)
-            if operator != self.operator and engine is not Engine.DMA:
-                pieces = min(pieces, self.machine.costs.operator_pieces)
+            own, engine, operator, begun_ns, ended_ns, _, _, _ = groups[number]
             delay = self.semaphore_ns if engine is not instruction.engine else 0.0
-            first = begun_ns + (ended_ns - begun_ns) / pieces + delay
-            final = ended_ns + busy / pieces + delay
+            if own_pieces == 1:
+                first, final = ended_ns + delay, ended_ns + busy + delay
+            else:
+                pieces = min(own_pieces, own.pieces)
+                if operator != self.operator and engine is not Engine.DMA:
+                    pieces = min(pieces, self.machine.costs.operator_pieces)
+                first = begun_ns + (ended_ns - begun_ns) / pieces + delay
+                final = ended_ns + busy / pieces + delay
             waits.append((number, first, final))
             start = max(start, first)
             if final > end:
@@ -323,7 +325,7 @@ class _Scheduler:
             if banks:
                 self.psum.make(number, PsumValue(self.operator, int(banks), start, end))
             return
-        for buffer in instruction.reads:
+        for buffer in instruction.reads if self.psum.of_group else ():
             made = self.writer.get(buffer, _NOTHING)
             if made in self.psum.of_group:
                 if instruction.count:
@@ -377,8 +379,8 @@ class _Scheduler:
         """
         following = len(self.groups)
         for number, (first, last, before) in enumerate(self.gaps):
-            start = max(first, ready)
-            if start + length <= last:
+            # Most gaps are over when the transfer is ready.
+            if ready + length <= last and (start := max(first, ready)) + length <= last:
                 self.gaps[number : number + 1] = [
                     gap
                     for gap in ((first, start, before), (start + length, last, following))

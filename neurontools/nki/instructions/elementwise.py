@@ -21,6 +21,7 @@ from neurontools.nki.instructions.operands import (
     check_elementwise,
     check_not_both_psum,
     check_tile,
+    checked,
     engine_name,
     need_binary,
     need_operator,
@@ -40,6 +41,16 @@ _SCALAR_PAIRS_GEN3 = (("multiply", "add"), ("multiply", ""), ("add", ""))
 
 def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | None = None) -> Record:
     """Copy a tile on the chip; equal types keep their bits, others go through float32."""
+    chosen = checked(_check_copy, (dst, src), engine)
+    values, unwritten = src.read_partly("src")
+    keeps_bits = values.dtype == dst.storage.held_dtype(dst.dtype)
+    dst.write(values if keeps_bits else to_float32(values))
+    dst.mark_partly(unwritten)
+    return running().issue("tensor_copy", chosen, reads(src), (dst.access(),), name)
+
+
+def _check_copy(dst: Any, src: Any, engine: Any) -> str:
+    """Return the engine of a copy."""
     check_elementwise("tensor_copy", dst, src=src)
     chosen = engine_name("tensor_copy", engine, engines.vector, engines.scalar, engines.gpsimd)
     if chosen == "gpsimd" and PSUM in (dst.buffer, src.buffer):
@@ -56,13 +67,8 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
             f"does not run on the scalar engine of {running().limits.target}",
             "use nisa.activation with op=nl.copy",
         )
-    values, unwritten = src.read_partly("src")
-    keeps_bits = values.dtype == dst.storage.held_dtype(dst.dtype)
-    if not keeps_bits:
-        check_conversion("tensor_copy", dst, src)
-    dst.write(values if keeps_bits else to_float32(values))
-    dst.mark_partly(unwritten)
-    return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)
+    check_conversion("tensor_copy", dst, src)
+    return chosen
 
 
 def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None = None) -> Record:
@@ -113,6 +119,19 @@ def tensor_tensor(
 ) -> Record:
     """Compute `data1 op data2` element by element."""
     opcode = "tensor_tensor"
+    operator, chosen, is_exact = checked(_check_tensors, (dst, data1, data2), opcode, op, engine)
+    (first, unwritten1), (second, unwritten2) = data1.read_partly("data1"), data2.read_partly("data2")
+    if first.shape != second.shape:
+        second = second.reshape(first.shape)
+    dst.write(binary(operator, first, second, is_exact=is_exact))
+    dst.mark_partly(unwritten1, unwritten2)
+    return running().issue(opcode, chosen, reads(data1, data2), (dst.access(),), name, op=operator.name)
+
+
+def _check_tensors(
+    dst: Any, data1: Any, data2: Any, opcode: str, op: Any, engine: Any
+) -> tuple[MathOperator, str, bool]:
+    """Return operator, engine, and whether the engine computes exactly with integers."""
     operator = need_binary(opcode, op)
     check_elementwise(opcode, dst, data1=data1, data2=data2)
     check_not_both_psum(opcode, ("data1", data1), ("data2", data2))
@@ -126,12 +145,7 @@ def tensor_tensor(
         chosen = "gpsimd"
     if chosen == "gpsimd" and in_psum:
         refuse(opcode, "the gpsimd engine cannot access PSUM", "copy the operand to SBUF", dst, data1, data2)
-    (first, unwritten1), (second, unwritten2) = data1.read_partly("data1"), data2.read_partly("data2")
-    if first.shape != second.shape:
-        second = second.reshape(first.shape)
-    dst.write(binary(operator, first, second, is_exact=is_exact and chosen == "gpsimd"))
-    dst.mark_partly(unwritten1, unwritten2)
-    return running().issue(opcode, chosen, reads(data1, data2), reads(dst), name, op=operator.name)
+    return operator, chosen, is_exact and chosen == "gpsimd"
 
 
 def tensor_scalar(
@@ -148,17 +162,7 @@ def tensor_scalar(
 ) -> Record:
     """Compute `(data op0 operand0) op1 operand1`; the operands are numbers or one element for each partition."""
     opcode = "tensor_scalar"
-    check_elementwise(opcode, dst, data=data)
-    first = need_operator(opcode, op0, "op0")
-    second = need_operator(opcode, op1, "op1") if op1 is not None else None
-    if second is not None and first.is_bitwise != second.is_bitwise:
-        refuse(
-            opcode,
-            f"op0 {first.name} and op1 {second.name} are not both operators on bits or both arithmetic",
-        )
-    check_bits(opcode, first, dst, data)
-    chosen = engine_name(opcode, engine, engines.vector, engines.scalar, engines.gpsimd)
-    _check_scalar_engine(opcode, chosen, first, second)
+    first, second, chosen = checked(_check_scalars, (dst, data), opcode, op0, op1, engine)
     given, unwritten = data.read_partly("data")
     values = apply_scalar(opcode, given, first, operand0, data, reverse=reverse0, argument="operand0")
     if second is not None:
@@ -176,6 +180,24 @@ def tensor_scalar(
         op1=names[1],
         fits_scalar=names in _SCALAR_PAIRS_GEN3,
     )
+
+
+def _check_scalars(
+    dst: Any, data: Any, opcode: str, op0: Any, op1: Any, engine: Any
+) -> tuple[MathOperator, MathOperator | None, str]:
+    """Return operators and engine."""
+    check_elementwise(opcode, dst, data=data)
+    first = need_operator(opcode, op0, "op0")
+    second = need_operator(opcode, op1, "op1") if op1 is not None else None
+    if second is not None and first.is_bitwise != second.is_bitwise:
+        refuse(
+            opcode,
+            f"op0 {first.name} and op1 {second.name} are not both operators on bits or both arithmetic",
+        )
+    check_bits(opcode, first, dst, data)
+    chosen = engine_name(opcode, engine, engines.vector, engines.scalar, engines.gpsimd)
+    _check_scalar_engine(opcode, chosen, first, second)
+    return first, second, chosen
 
 
 def _check_scalar_engine(opcode: str, chosen: str, first: MathOperator, second: MathOperator | None) -> None:

@@ -18,11 +18,11 @@ from neurontools.nki.instructions.operands import (
     SBUF,
     check_start,
     check_tile,
+    checked,
     engine_name,
     needs_generation,
     reads,
     refuse,
-    signature_of,
 )
 
 if TYPE_CHECKING:
@@ -57,12 +57,8 @@ def nc_matmul(
     opcode = "nc_matmul"
     core = running()
     double = perf_mode is matmul_perf_mode.double_row or perf_mode == "double_row"
-    options = (double, is_transpose, tile_position, tile_size)
-    signature = signature_of(opcode, (dst, stationary, moving), *options)
-    sizes = core.passed.get(signature)
-    if sizes is None:
-        sizes = core.passed[signature] = _check_product(opcode, dst, stationary, moving, *options)
-    pairs, rows, free_rows, free_columns = sizes
+    options = (opcode, double, is_transpose, tile_position, tile_size)
+    pairs, rows, free_rows, free_columns = checked(_check_product, (dst, stationary, moving), *options)
     written = None
     if is_transpose:
         product, written = _transposed(stationary, moving)
@@ -88,10 +84,10 @@ def nc_matmul(
 
 
 def _check_product(
-    opcode: str,
     dst: Any,
     stationary: Any,
     moving: Any,
+    opcode: str,
     double: bool,
     is_transpose: bool,
     tile_position: Any,

@@ -21,11 +21,11 @@ from neurontools.nki.instructions.operands import (
     check_same_size,
     check_start,
     check_tile,
+    checked,
     need_operator,
     needs_generation,
     reads,
     refuse,
-    signature_of,
 )
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.tensor import NkiTensor
@@ -49,14 +49,8 @@ def dma_copy(
 ) -> Record:
     """Copy between HBM and SBUF; shapes may differ, the number of elements may not."""
     opcode = "dma_copy"
-    if not isinstance(dge_mode, modes):
-        dge_mode = modes(dge_mode)  # public kernels pass its number too
     core = running()
-    signature = signature_of(opcode, (dst, src), dge_mode, engine)
-    names = core.passed.get(signature)
-    if names is None:
-        _check_copy(opcode, dst, src, dge_mode, engine)
-        names = core.passed[signature] = (dge_mode.name, engine.name)
+    mode, queue = checked(_check_copy, (dst, src), opcode, dge_mode, engine)
     if core.exchange is not None and dst.buffer is MemoryRegion.shared_hbm:
         core.exchange.let_others(core)
     skip = oob_mode is bounds.skip
@@ -75,17 +69,21 @@ def dma_copy(
     return core.issue(
         opcode,
         "dma",
-        (src.access(), *reads(*_indices(src, dst))),
+        (src.access(),)
+        if src.dynamic is dst.dynamic is None
+        else (src.access(), *reads(*_indices(src, dst))),
         (dst.access(),),
         name,
-        dge=names[0],
-        queue=names[1],
+        dge=mode,
+        queue=queue,
         priority=priority,
         digest=_digest(dst),
     )
 
 
-def _check_copy(opcode: str, dst: Any, src: Any, dge_mode: Any, engine: Any) -> None:
+def _check_copy(dst: Any, src: Any, opcode: str, dge_mode: Any, engine: Any) -> tuple[str, str]:
+    """Check a copy and return the names of its mode and engine."""
+    mode = modes(dge_mode)  # public kernels pass its number too
     for operand, tensor in (("dst", dst), ("src", src)):
         check_tile(opcode, operand, tensor, _OFF_PSUM)
     if dst.size != src.size:
@@ -97,7 +95,8 @@ def _check_copy(opcode: str, dst: Any, src: Any, dge_mode: Any, engine: Any) -> 
             dst,
         )
     check_conversion(opcode, dst, src)
-    _check_descriptors(opcode, dst, src, dge_mode, engine)
+    _check_descriptors(opcode, dst, src, mode, engine)
+    return mode.name, engine.name
 
 
 def _indices(*tensors: NkiTensor) -> list[Any]:

@@ -5,7 +5,7 @@ Sources: AWS Neuron documentation 2.32, "nki.isa" (each function's constraints) 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -18,10 +18,12 @@ from neurontools.nki.operators import ACTIVATIONS, UNARY, MathOperator, as_opera
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from neurontools.nki.constants import engine
 
+_Checked = TypeVar("_Checked")
+_NEW = object()
 SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
 GENERATION_3, GENERATION_4 = 3, 4
 NUMBERS = (
@@ -47,14 +49,17 @@ def refuse(opcode: str, reason: str, remedy: str = "", *tensors: Any) -> NoRetur
     )
 
 
-def signature_of(opcode: str, operands: tuple[Any, ...], *options: Any) -> tuple[Any, ...]:
-    """Return what the checks of an instruction depend on; unique unless all operands are tensors."""
+def checked(check: Callable[..., _Checked], operands: tuple[Any, ...], *options: Any) -> _Checked:
+    """Return what the check of an instruction's operands and options returns; equal ones are checked once."""
+    passed = running().passed
     try:
-        signature = (opcode, *[tile.pattern for tile in operands], *options)
-        hash(signature)
-    except (AttributeError, TypeError):
-        return (object(),)
-    return signature
+        signature = (check, *[tile.pattern for tile in operands], *options)
+        result = passed.get(signature, _NEW)
+    except (AttributeError, TypeError):  # other operands than tensors, or options that cannot be looked up
+        return check(*operands, *options)
+    if result is _NEW:
+        result = passed[signature] = check(*operands, *options)
+    return cast("_Checked", result)
 
 
 def needs_generation(opcode: str, generation: int, feature: str = "") -> None:
@@ -144,20 +149,15 @@ def check_same_size(opcode: str, dst: NkiTensor, data: NkiTensor, operand: str) 
 
 def check_elementwise(opcode: str, dst: NkiTensor, **operands: Any) -> None:
     """Check the destination and the tensors of an elementwise instruction."""
-    check_placed(opcode, "dst", dst)
-    for name, tile in operands.items():
-        check_placed(opcode, name, tile)
-        if tile.shape != dst.shape:
-            check_same_size(opcode, dst, tile, name)
+    checked(_check_elementwise, (dst, *operands.values()), opcode, ("dst", *operands))
 
 
-def check_placed(opcode: str, operand: str, tile: Any) -> None:
-    """Refuse an operand outside of the chip, or whose partitions are not accessible; once for each pattern."""
-    if isinstance(tile, NkiTensor) and tile.pattern.is_placed:
-        return
-    check_tile(opcode, operand, tile)
-    check_start(opcode, operand, tile)
-    tile.pattern.is_placed = tile.dtype not in PACKED  # packed elements: instructions differ
+def _check_elementwise(*arguments: Any) -> None:
+    *tiles, opcode, names = arguments
+    for name, tile in zip(names, tiles, strict=True):
+        check_tile(opcode, name, tile)
+        check_start(opcode, name, tile)
+        check_same_size(opcode, tiles[0], tile, name)
 
 
 def check_not_both_psum(opcode: str, first: tuple[str, Any], second: tuple[str, Any]) -> None:
