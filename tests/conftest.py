@@ -183,7 +183,7 @@ def installed_tool() -> Tool:
     """Run one of our console scripts and return what it printed: `installed_tool("neuron-ls", "-j")`."""
 
     def run(
-        name: str, *arguments: str, timeout: float = 120, **options: object
+        name: str, *arguments: str, timeout: float = 600, **options: object
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # type: ignore[call-overload,no-any-return]
             [_script(name), *arguments],
@@ -213,7 +213,7 @@ def tool(installed_tool: Tool, loaded_commands: LoadedPython) -> Tool:
         *arguments: str,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 120,
+        timeout: float = 600,
     ) -> subprocess.CompletedProcess[str]:
         environ = os.environ if env is None else env
         if variables_of_python(environ) != loaded_commands.variables:
@@ -256,6 +256,14 @@ def new_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.loaded_daemon import start_new_process
 
     monkeypatch.setattr(launch, "_start_process", start_new_process)
+
+
+@pytest.fixture(name="wait_until")
+def wait_until_fixture() -> Callable[[Callable[[], object]], None]:
+    """Wait for something that another process does."""
+    from tests.support.waiting import wait_until
+
+    return wait_until
 
 
 def _script(name: str) -> str:

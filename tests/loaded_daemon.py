@@ -55,7 +55,7 @@ def start_copies(address: str, variables: dict[str, str]) -> None:
                 ["-c", PROGRAM, *launch._arguments(options, READY_FD)],
                 "/",
                 environ,
-                [none.fileno(), log_file.fileno(), log_file.fileno(), ready_fd],
+                {0: none.fileno(), 1: log_file.fileno(), 2: log_file.fileno(), READY_FD: ready_fd},
             )
 
     launch._start_process = start_copy

@@ -43,8 +43,8 @@ class LoadedPython:
     Attributes:
         address: socket of the process.
         variables: those that Python read when the process started.
-        executable: a program to use in place of python, with its options -c, -m, -u and -W. It sends its arguments,
-            environment and files to the process, passes signals on to the copy, and ends as that does.
+        executable: a program to use in place of python, with its options -c, -m, -u, -B, -P and -W. It sends its
+            arguments, environment and files to the process, passes signals on to the copy, and ends as that does.
     """
 
     def __init__(self, preamble: str) -> None:
@@ -82,7 +82,7 @@ class LoadedPython:
             tempfile.TemporaryFile("w+") as out,
             tempfile.TemporaryFile("w+") as err,
         ):
-            files = [file.fileno() for file in (none, out, err)]
+            files = {0: none.fileno(), 1: out.fileno(), 2: err.fileno()}
             code = loaded_python_client.run(
                 self.address, arguments, str(directory), environ, files, timeout_s=timeout_s
             )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+STREAMS = {number: number for number in (0, 1, 2)}
 
 
 def run(
@@ -18,7 +19,7 @@ def run(
     arguments: "Sequence[str]",
     directory: str,
     environ: "Mapping[str, str]",
-    files: "Sequence[int]" = (0, 1, 2),
+    files: "Mapping[int, int]" = STREAMS,
     on_start: "Callable[[int], None]" = lambda _: None,
     timeout_s: "float | None" = None,
 ) -> int:
@@ -29,18 +30,18 @@ def run(
         arguments: what python would be given.
         directory: the program's current directory.
         environ: the program's environment.
-        files: the program's standard input, output and error, then those that it has as 3 and so on.
+        files: this process's descriptor for each of the program's.
         on_start: called with the program's process id.
         timeout_s: how long the program may run; it is killed then.
 
     Raises:
         TimeoutError: the program runs longer.
     """
-    request = json.dumps([[*arguments], directory, dict(environ)]).encode()
+    request = json.dumps([[*arguments], directory, dict(environ), [*files]]).encode()
     with socket.socket(socket.AF_UNIX) as server:
         server.settimeout(timeout_s)
         server.connect(address)
-        socket.send_fds(server, [len(request).to_bytes(4, "little")], files)
+        socket.send_fds(server, [len(request).to_bytes(4, "little")], [*files.values()])
         server.sendall(request)
         with server.makefile() as answers:
             on_start(int(answers.readline()))
@@ -57,7 +58,10 @@ def pass_signals_on(child: int) -> None:
 def main(address: str) -> None:
     """Run the program of the command line; end as it does."""
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until there is somebody to pass them on to
-    code = run(address, sys.argv[1:], os.getcwd(), os.environ, on_start=pass_signals_on)
+    # From who started this process, like the pipes that multiprocessing gives its workers.
+    opened = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+    files = {number: number for number in opened if os.get_inheritable(number)}
+    code = run(address, sys.argv[1:], os.getcwd(), os.environ, files, on_start=pass_signals_on)
     if code < 0:
         if code != -signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import io
 import json
+import multiprocessing.spawn
 import os
 import runpy
 import selectors
@@ -81,16 +83,20 @@ def report_ended(waiting: dict[int, socket.socket]) -> list[socket.socket]:
 
 
 def receive(client: socket.socket) -> tuple[list[object], list[int]]:
-    """Return arguments, directory and environment of a request, and its files 0, 1, 2 and so on."""
-    size, files, _, _ = socket.recv_fds(client, 4, 8)
+    """Return arguments, directory, environment and numbers of the files of a request, and the files."""
+    size, files, _, _ = socket.recv_fds(client, 4, 253)
     with client.makefile("rb") as stream:
         return json.loads(stream.read(int.from_bytes(size, "little"))), files
 
 
 def become(request: list[object], files: list[int]) -> None:
     """Run a program in this process, a copy of the server, and end it."""
-    arguments, directory, environ = request
-    for number, file in enumerate(files):
+    arguments, directory, environ, numbers = request
+    # Out of the way of the program's numbers first.
+    moved = [fcntl.fcntl(file, fcntl.F_DUPFD, 512) for file in files]
+    for file in files:
+        os.close(file)
+    for number, file in zip(numbers, moved, strict=True):
         os.dup2(file, number)
         os.close(file)
     signal.set_wakeup_fd(-1)
@@ -119,8 +125,9 @@ def become(request: list[object], files: list[int]) -> None:
         code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
     threading._shutdown()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:  # multiprocessing's resource tracker closes it
+            stream.flush()
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
@@ -144,6 +151,8 @@ def execute(arguments: list[str]) -> None:
         if word == "-u":
             # Not reconfigure: it would leave the buffer below the text layer.
             sys.stdout = io.TextIOWrapper(open(1, "wb", 0, closefd=False), write_through=True)  # noqa: SIM115
+        elif word in ("-B", "-P"):
+            continue  # as the process was started
         elif word == "-W":
             warnings.simplefilter(next(words))  # type: ignore[arg-type]
         elif word == "-m":
@@ -181,4 +190,6 @@ def exit_code(end: SystemExit) -> int:
 if __name__ == "__main__":
     exec(sys.argv[2], {})
     gc.freeze()
+    # Workers that multiprocessing spawns are copies as well.
+    multiprocessing.spawn.set_executable(f"{os.path.dirname(sys.argv[1])}/python")
     serve(sys.argv[1])

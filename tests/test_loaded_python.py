@@ -56,6 +56,29 @@ def test_a_program_has_its_own_directory_environment_arguments_and_modules(
     assert (done.stdout, done.stderr) == ("True yes beside ['x', '-c'] 1 / __main__\n", "")
 
 
+SPAWNS = """
+import multiprocessing, os, sys
+
+def work(queue):
+    queue.put(("wave" in sys.modules, os.getpid()))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    workers = [context.Process(target=work, args=(queue,)) for _ in range(2)]
+    [worker.start() for worker in workers]
+    loaded, pids = zip(*[queue.get() for _ in workers])
+    [worker.join() for worker in workers]
+    print(loaded, len({*pids, os.getpid()}), [worker.exitcode for worker in workers])
+"""
+
+
+def test_workers_that_multiprocessing_spawns_are_copies(python: LoadedPython, home: Path) -> None:
+    (home / "program.py").write_text(SPAWNS)
+    done = python.run([str(home / "program.py")], home)
+    assert (done.stdout, done.stderr) == ("(True, True) 3 [0, 0]\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_reaches_the_program(python: LoadedPython, number: signal.Signals) -> None:
     program = "import time; print(1); time.sleep(600)"

@@ -30,6 +30,6 @@ def end_daemon(monkeypatch) -> Callable[[str], None]:
     def end(name: str) -> None:
         pid = next(info.pid for info in machine.list_machines() if info.machine == name)
         os.kill(pid, signal.SIGKILL)
-        wait_for_end(pid, 20)
+        wait_for_end(pid, 600)
 
     return end

@@ -24,7 +24,7 @@ def test_an_example_runs_and_prints_what_it_says(number):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert (run.returncode, run.stderr) == (0, "")
     said = re.findall(r"print\(.*\)\s+# (.*)$", BLOCKS[number], re.MULTILINE)

@@ -106,7 +106,7 @@ def test_a_private_machine_ends_with_its_process(home):
         "os.write(1, str(with_it.info.pid).encode())\nos.kill(os.getpid(), 9)"
     )
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
-    wait_for_end(int(run.stdout), 20)
+    wait_for_end(int(run.stdout), 600)
     assert machine.list_machines() == ()
     assert not (home / "run" / "mine").exists()
     assert not (home / "run" / "state" / "mine").exists()

@@ -54,7 +54,7 @@ def sections() -> dict[str, list[Row]]:
         [sys.executable, "-P", script, "--short", *RUN],
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -28,6 +28,7 @@ from neurontools.cache.store import CompileCache
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.entries import entry_path
 from tests.compiler.graphs import mlp
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.loaded_python import LoadedPython
@@ -163,8 +164,7 @@ def test_a_foreign_lock_is_waited_for_and_reported(
     told = threading.Event()
 
     def release() -> None:
-        while "been waiting for" not in caplog.text:
-            time.sleep(0.01)
+        wait_until(lambda: "been waiting for" in caplog.text)
         told.set()
         lock.unlink()
 
@@ -365,9 +365,7 @@ def test_a_heart_beats(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> N
     lock = try_lock(cache.root, entry)
     assert lock is not None
     os.utime(f"{entry}/{layouts.LOCK}", (1, 1))
-    deadline = time.monotonic() + 30
-    while os.stat(f"{entry}/{layouts.LOCK}").st_mtime == 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: os.stat(f"{entry}/{layouts.LOCK}").st_mtime != 1)
     state = examine_lock(f"{entry}/{layouts.LOCK}")
     lock.release()
     assert state is not None

@@ -413,7 +413,7 @@ def test_on_a_terminal_prune_asks_and_keeps_stdout_for_the_result(
         text=True,
     )
     os.write(control, answer)
-    out, asked = process.communicate(timeout=60)
+    out, asked = process.communicate(timeout=600)
     os.close(control)
     os.close(terminal)
     assert (process.returncode, path.exists()) == (code, not gone)

@@ -59,7 +59,7 @@ def main() -> None:
     report["later"] = ray.get(look.remote())
     ray.shutdown()
     for task in report["tasks"]:
-        wait_for_end(task["pid"], 20)
+        wait_for_end(task["pid"], 600)
     report["left"] = json.loads(subprocess.check_output(["/opt/aws/neuron/bin/neuron-ls", "-j"]))
     (HERE / "report.json").write_text(json.dumps(report))
 

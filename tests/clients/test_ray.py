@@ -49,7 +49,7 @@ def report(home, monkeypatch):
         [*PRIVATE, "sh", "-c", SCRIPT, "sh", str(job)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert run.returncode == 0, run.stderr

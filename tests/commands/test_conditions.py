@@ -101,7 +101,7 @@ def check_new_processes(shell: str, changes: Variables) -> None:
         )
         for command in COMMANDS
     }
-    errors = [process.communicate(timeout=120)[1].decode("utf-8", "replace") for process in running.values()]
+    errors = [process.communicate(timeout=600)[1].decode("utf-8", "replace") for process in running.values()]
     codes = [process.returncode for process in running.values()]
     check(zip(running, codes, errors, strict=True), before, {UNWRITTEN} if "2>" in shell else set())
 

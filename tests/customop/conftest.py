@@ -6,7 +6,6 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,14 +40,6 @@ UNOPTIMIZED = {
 
 Library = Callable[[str], Path]
 Read = Callable[[str], Package]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def request_for(name: str, directory: Path | None = None) -> BuildRequest:

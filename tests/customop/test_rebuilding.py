@@ -17,7 +17,7 @@ from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.building.toolchain import home as cache_home
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.package import read_package
-from tests.customop.conftest import wait_until
+from tests.support.waiting import wait_until
 
 ONE = "#include <torch/torch.h>\ntorch::Tensor one(const torch::Tensor& x) { return x; }\n"
 TWO = '#include <torch/torch.h>\n#include "two.h"\ntorch::Tensor two(const torch::Tensor& x) { return torch::full(x.sizes(), TWO, torch::kFloat); }\n'

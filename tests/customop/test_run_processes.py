@@ -20,7 +20,7 @@ import torch
 from neurontools.customop import torch_operators as registered
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load_library
-from tests.customop.conftest import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +194,7 @@ def test_a_fork_of_a_process_without_workers_waits_for_nothing(
         python=torch_python,
         env={**os.environ, "NEURONTOOLS_CUSTOMOP_INPROCESS": "1"},
     )
-    _, errors = program.communicate(timeout=60)
+    _, errors = program.communicate(timeout=600)
     assert (program.returncode, errors) == (0, "")
 
 
@@ -268,7 +268,7 @@ def test_the_end_of_the_interpreter_waits_for_no_kernel(library: Callable[[str],
         """,
         str(library("faults")),
     )
-    output, errors = program.communicate(timeout=60)
+    output, errors = program.communicate(timeout=600)
     assert (program.returncode, errors) == (0, "")
     wait_until(lambda: is_gone(int(output)))
 
@@ -296,7 +296,7 @@ def test_an_interrupt_ends_the_call_and_the_next_one_starts_anew(library: Callab
     for _ in range(2):
         workers.append(int(program.stdout.readline()))
         os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to the worker, too
-    _, errors = program.communicate(timeout=60)
+    _, errors = program.communicate(timeout=600)
     assert program.returncode == -signal.SIGINT
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert workers[0] != workers[1]
@@ -319,6 +319,6 @@ def test_a_process_that_is_terminated_takes_its_worker_along(
     assert program.stdout is not None
     worker = int(program.stdout.readline())
     program.terminate()
-    program.communicate(timeout=60)
+    program.communicate(timeout=600)
     assert program.returncode == -signal.SIGTERM
     wait_until(lambda: is_gone(worker))

@@ -26,10 +26,11 @@ from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.session import Session
 from neurontools.errors import UsageError
-from tests.customop.conftest import Read, wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from neurontools.customop.package import Package
+    from tests.customop.conftest import Read
 
 Find = Callable[[str], CustomOperator]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ from neurontools.dashboard.alerts import (
     split_command,
 )
 from neurontools.errors import UsageError
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +50,7 @@ def writer(path: Path, then: str = "") -> tuple[str, ...]:
 
 
 def wait_for(path: Path, text: str) -> None:
-    until = time.monotonic() + 30
-    while not path.exists() or path.read_text() != text:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: path.exists() and path.read_text() == text)
 
 
 def test_it_is_run_for_each_alert_and_once_at_a_time_for_the_same(tmp_path: Path) -> None:
@@ -70,7 +67,7 @@ def test_it_is_run_for_each_alert_and_once_at_a_time_for_the_same(tmp_path: Path
     with fifo.open("w"):
         pass
     for process in command._running.values():
-        process.wait(timeout=30)
+        process.wait(timeout=600)
 
 
 def test_a_command_that_is_not_there_is_reported_once_and_harms_nothing() -> None:

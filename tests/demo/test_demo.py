@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ def demo(tmp_path_factory):
         [str(Path(sys.executable).parent / "neurontools"), "demo", "--epochs", "6"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"},
     )
@@ -109,17 +110,9 @@ def test_interrupted_it_still_cleans_up(tmp_path, torch_python):
                 break
         psutil.Process(child.pid).send_signal(signal.SIGINT)
         child.stdout.read()
-        assert child.wait(60) == 130
+        assert child.wait(600) == 130
     assert list(tmp_path.iterdir()) == []
-    _wait_until_none_left(str(tmp_path))
-
-
-def _wait_until_none_left(text):
-    for _ in range(100):
-        if not [process for process in psutil.process_iter() if text in _environment(process)]:
-            return
-        time.sleep(0.05)
-    raise AssertionError("processes of the demo are still there")
+    wait_until(lambda: not [each for each in psutil.process_iter() if str(tmp_path) in _environment(each)])
 
 
 def _environment(process):

@@ -29,7 +29,7 @@ def commands(block: str) -> list[str]:
 
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.fixture(autouse=True)

@@ -63,7 +63,7 @@ def test_the_blocks_of_a_page(home, monkeypatch, name):
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
         )
         assert run.returncode == 0, (command, run.stdout)
         if said:
@@ -93,7 +93,7 @@ def test_the_python_example_of_a_page(request, name, before, printed):
     )[0]
     subprocess.run(["bash", "-c", f"PATH={BIN}:$PATH; {before}"], check=True, capture_output=True)
     python = request.getfixturevalue("torch_python") if "import torch" in code else sys.executable
-    run = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, timeout=600)
     assert run.returncode == 0, run.stderr
     assert re.search(printed, run.stdout), run.stdout
 

@@ -31,7 +31,7 @@ def test_the_commands_work_in_an_empty_directory(home, monkeypatch):
     printed = {}
     for command in commands():
         run = subprocess.run(
-            ["bash", "-c", command], cwd=empty, capture_output=True, text=True, check=False, timeout=240
+            ["bash", "-c", command], cwd=empty, capture_output=True, text=True, check=False, timeout=600
         )
         assert run.returncode == 0, (command, run.stdout, run.stderr)
         printed[command.partition("  ")[0]] = run.stdout

@@ -30,7 +30,7 @@ def empty(home, monkeypatch):
 
 
 def run(command: str) -> str:
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.machine.client import Client
-from tests.machine.conftest import end_daemon, wait_until_fixture
+from tests.machine.conftest import end_daemon
 from tests.runtime.conftest import Job, new_job, start_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["end_daemon", "new_job", "start_machine", "wait_until_fixture"]
+__all__ = ["end_daemon", "new_job", "start_machine"]
 
 EXECUTE = "runtime.execute(m, lambda: 'done')"
 

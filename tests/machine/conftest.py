@@ -159,24 +159,9 @@ def end_daemon() -> Callable[[DaemonInfo], None]:
 
 
 def wait_readable(descriptor: int) -> None:
+    """Wait until a descriptor can be read."""
     import select
 
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    assert poll.poll(20_000), "nothing within 20 s"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another process does; fails after 20 s."""
-    import time
-
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("not within 20 s")
-
-
-@pytest.fixture(name="wait_until")
-def wait_until_fixture() -> Callable[[Callable[[], bool]], None]:
-    return wait_until
+    poll.poll()

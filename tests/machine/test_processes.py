@@ -122,7 +122,7 @@ def test_a_reused_pid_does_not_speak_for_another_user(has_pidfd: bool, accepted:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     if "unshare failed" in ran.stderr:

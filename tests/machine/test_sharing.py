@@ -119,7 +119,7 @@ class Person:
 
     def end(self) -> tuple[int, str, str]:
         """Exit code, stdout, stderr."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=600)
         return self.process.returncode, out, err
 
 
@@ -455,7 +455,7 @@ def test_where_proc_hides_others_a_member_may_look_but_not_claim(open_dir: Path)
         [*words, sys.executable, "-c", code, str(GROUP)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.stdout.split() == ["3", "trn1.2xlarge"]

@@ -238,7 +238,7 @@ def test_a_disk_that_is_full_is_an_error(program):
             check=False,
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=60,
+            timeout=600,
         )
     assert run.returncode == 1
     assert run.stderr.startswith(b"error: cannot write the output: No space left")

@@ -9,6 +9,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
+from neurontools.native.autoload import autoload
+
+autoload()  # of a copy of a process that has loaded torch; elsewhere torch has done it
+
 
 def train(rank, size, order, store):
     if order == "before":

@@ -22,7 +22,7 @@ def seen(tool: Any, home: Path, torch_python: str) -> dict[str, Any]:
     """What each check saw: one process runs them all."""
     if not _seen:
         start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
-        run = tool("neuron-run", "--", torch_python, "-W", "ignore", str(CHECKS), "seen.json", timeout=280)
+        run = tool("neuron-run", "--", torch_python, "-W", "ignore", str(CHECKS), "seen.json")
         assert run.returncode == 0, run.stderr
         _seen.update(json.loads((home / "seen.json").read_text()))
         assert [value["error"] for value in _seen.values() if "error" in value] == []

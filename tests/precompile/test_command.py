@@ -270,6 +270,6 @@ def test_a_signal_reaches_the_program_which_decides(home: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert (process.returncode, out) == (1, "told\n")
     assert "ended with exit code 5" in err

@@ -94,7 +94,7 @@ def test_ctrl_c_leaves_no_process_and_no_lock(
 ) -> None:
     process, root = compiling
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert compile_processes(root) == []
@@ -112,7 +112,7 @@ def test_the_death_of_the_tool_ends_its_processes(
     process, root = compiling
     process.kill()
     # The processes hold the other end: it is closed when the last of them has ended.
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert "Traceback" not in errors
     assert list_locks(walk(str(root)).places) == ()
     assert set(states(root.parent)) == {"done", "todo"}

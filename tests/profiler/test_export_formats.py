@@ -154,7 +154,7 @@ def test_the_profile_plugin_shows_every_event_with_its_time(trace: Trace, home: 
     export(trace, TraceFormat.TENSORBOARD, str(home / "logs"))
     (path,) = (home / "logs" / "plugins" / "profile").glob("*/*.xplane.pb")
     command = [sys.executable, "-c", XPROF, str(path)]
-    done = subprocess.run(command, capture_output=True, timeout=240, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=600, check=True)
     found: Counter[tuple[str, int]] = Counter()
     for event in json.loads(done.stdout)["traceEvents"]:
         if event.get("ph") == "X":
@@ -269,7 +269,7 @@ def test_a_browser_draws_the_report_as_it_is_written(trace: Trace, home: Path) -
         [*command, "--virtual-time-budget=1000", "--dump-dom", f"file://{home}/report.html"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=True,
     )
     drawn, written = page_of(done.stdout.split("\n", 1)[1]), page_of((home / "report.html").read_text())

@@ -109,7 +109,7 @@ def test_every_tool_shows_the_numbers_of_the_neff(home: Path, neff: bytes, call_
         "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
     }
     command = [sys.executable, "-c", PROGRAM, str(home / "work.neff"), str(EXECUTIONS)]
-    done = subprocess.run(command, env=environ, timeout=60, check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(command, env=environ, timeout=600, check=True, stdout=subprocess.PIPE)
     shown = json.loads(done.stdout)
     cost = parse(neff).cost
     once = schedule_metrics(cost)

@@ -42,7 +42,7 @@ def answers(path: Path, *queries: str) -> list[list[tuple[int | str | None, ...]
     """Return by query the rows of its answer."""
     script = Path(__file__).with_name("perfetto_processor.js")
     command = [str(NODE), str(script), str(ENGINES[-1].parent), str(path), *queries]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-500:]
     return [rows(base64.b64decode(reply)) for reply in json.loads(done.stdout)]
 

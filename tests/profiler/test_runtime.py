@@ -66,7 +66,7 @@ def test_a_process_on_the_machine_leaves_its_profile(home: Path, ending: str) ->
         "NEURON_RT_INSPECT_OUTPUT_DIR": str(home / "out"),
         "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
     }
-    done = subprocess.run([sys.executable, "-c", PROGRAM, ending], env=environ, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", PROGRAM, ending], env=environ, timeout=600, check=False)
     assert done.returncode == (-signal.SIGKILL if ending == "killed" else 0)
 
     trace = load(str(home / "out"))

@@ -200,7 +200,7 @@ def test_a_run_that_is_ended_leaves_nothing(suite, leftovers, number):
     )
     assert found.ret != 0
     for line in daemons(found):
-        wait_for_end(line, 20)
+        wait_for_end(line, 600)
     assert daemons(found)
     assert alive(found) == []
     assert leftovers() == []
@@ -229,7 +229,7 @@ def test_workers_of_xdist_do_not_meet_and_a_dead_worker_takes_its_machine_along(
     assert (outcome["passed"], outcome["failed"]) == (6, 1)
     found.stdout.fnmatch_lines(["*worker 'gw?' crashed while running 'test_*::test_dies'*"])
     pid = int(Path("daemon").read_text())
-    wait_for_end(pid, 20)
+    wait_for_end(pid, 600)
     assert read_start_ticks(pid) is None
     assert leftovers() == []
 

@@ -213,7 +213,7 @@ for line in sys.stdin:
 
     def end(self) -> int:
         with suppress(BrokenPipeError):
-            self.process.communicate(timeout=30)
+            self.process.communicate(timeout=600)
         return self.process.returncode
 
 

@@ -242,7 +242,7 @@ def test_executions_on_one_core_follow_each_other(place: Place) -> None:
 
 
 def test_two_cores_execute_at_the_same_time(place: Place) -> None:
-    meet = threading.Barrier(2, timeout=20)
+    meet = threading.Barrier(2, timeout=600)
     models = [place.load(0), place.load(1)]
     threads = [
         threading.Thread(target=lambda model=model: place.runtime.execute(model, meet.wait))

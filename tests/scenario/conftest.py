@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +15,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.processes import wait_for_end
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,7 +77,7 @@ class Player:
     def end(self, number: int) -> tuple[int, str]:
         """Send a signal and return exit code and stderr."""
         os.kill(self.pid, number)
-        errors = self.process.communicate(timeout=30)[1]
+        errors = self.process.communicate(timeout=600)[1]
         return self.process.returncode, errors
 
     def close(self) -> None:
@@ -118,23 +119,21 @@ def kill_daemon() -> Callable[[], None]:
     def kill() -> None:
         pid = launch.find("default").pid
         os.kill(pid, signal.SIGKILL)
-        wait_for_end(pid, 20)
+        wait_for_end(pid, 600)
 
     return kill
 
 
 @pytest.fixture(name="wait_until")
 def wait_until_fixture() -> Callable[[Callable[[], bool]], None]:
-    """Wait for something that another process does; fails after 20 s."""
+    """Wait for something that another process does, while the daemon may be between two lives."""
 
     def wait(condition: Callable[[], bool]) -> None:
-        for _ in range(1000):
-            try:
-                if condition():
-                    return
-            except NeuronToolsError:
-                pass  # the daemon is between two lives
-            time.sleep(0.02)
-        raise AssertionError("not within 20 s")
+        def holds() -> bool:
+            with suppress(NeuronToolsError):
+                return condition()
+            return False
+
+        wait_until(holds)
 
     return wait

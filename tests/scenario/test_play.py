@@ -150,7 +150,7 @@ def test_a_stopped_machine_ends_the_play(steady, player):
     playing = player(steady)
     playing.wait_for("started", 4)
     launch.stop("default", force=True)
-    errors = playing.process.communicate(timeout=30)[1]
+    errors = playing.process.communicate(timeout=600)[1]
     assert playing.process.returncode == 3
     assert errors == "error: machine 'default' was stopped\nhint: play again to start it\n"
     assert launch.list_machines() == ()

@@ -98,18 +98,3 @@ def lifetime() -> Callable[[], dict[str, int]]:
             return dict(client.snapshot().lifetime)
 
     return read
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Wait for something that another process does; fails after 20 s."""
-    import time
-
-    def wait(condition: Callable[[], bool]) -> None:
-        for _ in range(2000):
-            if condition():
-                return
-            time.sleep(0.01)
-        raise AssertionError("not within 20 s")
-
-    return wait

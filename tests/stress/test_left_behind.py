@@ -143,7 +143,7 @@ def test_a_record_that_found_no_room_is_written_later(home: Path, monkeypatch: p
             await asyncio.sleep(0.01)
         found.close()
 
-    asyncio.run(asyncio.wait_for(save(), 20))
+    asyncio.run(save())
     assert os.listdir(pages) == ["7-8.json"]
 
 

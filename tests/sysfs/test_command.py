@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.pages.page import PageWriter
+from tests.support.waiting import wait_until
 
 PROGRAM = [str(Path(sys.executable).parent / "neurontools"), "sysfs"]
 DEVICE = "sys/class/neuron_device/neuron0"
@@ -47,19 +48,17 @@ def watching(home):
 
 
 def becomes(path, text):
-    """Wait until a file has a text; fails after 20 s."""
-    for _ in range(2000):
-        try:
-            if path.read_text() == text:
-                return
-        except OSError:
-            pass
-        time.sleep(0.01)
-    raise AssertionError(f"{path} has {path.read_text()!r}")
+    """Wait until a file has a text."""
+
+    def has_text():
+        with suppress(OSError):
+            return path.read_text() == text
+
+    wait_until(has_text)
 
 
 def ended(process):
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 

@@ -10,6 +10,10 @@ import threading
 DEVICE = sys.argv[1]
 import torch  # noqa: E402
 
+from neurontools.native.autoload import autoload  # noqa: E402
+
+autoload()  # of a copy of a process that has loaded torch; elsewhere torch has done it
+
 
 def draw(seed):
     """Seed, draw on the host, meet the device's refusal, and go on."""

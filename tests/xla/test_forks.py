@@ -19,9 +19,10 @@ CHECKS = Path(__file__).with_name("fork_checks.py")
 
 @pytest.mark.torch
 @pytest.mark.parametrize("device", ["xla", "neuron"])
-def test_forked_children_seed_and_draw_on_the_host(device, tool):
+def test_forked_children_seed_and_draw_on_the_host(device, tool, torch_python):
     chosen = {**os.environ, "NEURONTOOLS_DEVICE": device}
-    run = tool("neuron-run", "--instance", "trn2.3xlarge", "--", "python", str(CHECKS), device, env=chosen)
+    python = torch_python if device == "xla" else "python"
+    run = tool("neuron-run", "--instance", "trn2.3xlarge", "--", python, str(CHECKS), device, env=chosen)
     assert run.returncode == 0, run.stderr
     seen = json.loads(run.stdout.splitlines()[-1])
     assert seen["plain"] == seen["generator"] == [28.0, True]

@@ -71,7 +71,7 @@ def test_workers_on_two_machines_know_each_other_by_the_secret(home: Path, secre
             )
             for rank, name in enumerate(names)
         ]
-        errors = [worker.communicate(timeout=240)[1] for worker in workers]
+        errors = [worker.communicate(timeout=600)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], errors
     for rank in range(2):
         seen = json.loads((home / f"rank{rank}.json").read_text())

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from neurontools.xla.distributed import greeting, shared_exchange, worker_roster
 from neurontools.xla.distributed.greeting import WorkerListener
 from neurontools.xla.distributed.worker_roster import JobKey, JobNetwork, WorkerStore
 from neurontools.xla.distributed.workers import WorkerError
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -278,8 +278,7 @@ time.sleep(600)
         reach(listener, served)
         assert len(listener._unknown) <= most
         assert len(os.listdir("/proc/self/fd")) - before <= most + 4  # with the pipe of the program
-    while listener._unknown:
-        time.sleep(0.01)
+    wait_until(lambda: not listener._unknown)
 
 
 def test_a_full_table_of_descriptors_is_survived_and_named(

@@ -49,7 +49,7 @@ def program(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
         [f"{bin_directory}/neuron-run", "--", *command],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
         env={**os.environ, **environ},
     )
@@ -210,9 +210,9 @@ def test_hierarchical_sgd_on_a_slow_core_averages_as_it_does_over_gloo(home: Pat
 
 
 @pytest.mark.slow
-def test_spawned_workers_that_hang_and_end_are_named(home: Path) -> None:
+def test_spawned_workers_that_hang_and_end_are_named(home: Path, torch_python: str) -> None:
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
-    result = program(sys.executable, str(SPAWNS), str(home))
+    result = program(torch_python, str(SPAWNS), str(home))
     seen = json.loads((home / "rank0.json").read_text())
     name = f"rank 1 (pid {seen['pid of 1']} on {os.uname().nodename})"
     assert seen["sum"] == 3

@@ -237,7 +237,7 @@ def test_two_hosts_write_at_once(bucket: str, home: Path) -> None:
     # The same graphs under other names: the NEFFs differ, so a mixture would show.
     roots = [fill(home / name, 10, name=name) for name in ("one", "two")]
     processes = [start("--from", str(root), "--to", bucket, "--json") for root in roots]
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(timeout=600) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     results = [json.loads(out) for out, _ in outputs]
     assert [len(result["copied"]) + len(result["present"]) for result in results] == [10, 10]

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pty
-import select
 import shutil
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.listing.text import render
+from tests.support.waiting import wait_until
 from tests.tui.terminal import read_to_end
 
 NEURON_LS = str(Path(sys.executable).parent / "neuron-ls")
@@ -57,12 +57,6 @@ def holder(cores, command, version="2.34.10"):
         process.stdin.close()
 
 
-def until(condition):
-    """Wait until something is so; the test's own time limit ends it otherwise."""
-    while not condition():
-        select.select([], [], [], 0.02)
-
-
 @pytest.mark.parametrize("words", [[], ["-j"], ["-wt"], ["--csv", "--device=3,5-6"], ["-j", "--device", "0"]])
 def test_the_tool_prints_what_the_renderer_makes_of_the_daemons_snapshot(tool, words):
     start("trn1.32xlarge")
@@ -84,8 +78,8 @@ def test_processes_come_and_go(tool):
         assert "python train.py" in tool("neuron-ls").stdout
         first.send_signal(signal.SIGKILL)
         first.wait()
-        until(lambda: len(json.loads(tool("neuron-ls", "-j").stdout)[0]["neuron_processes"]) == 1)
-    until(lambda: "COMMAND" not in tool("neuron-ls").stdout)
+        wait_until(lambda: len(json.loads(tool("neuron-ls", "-j").stdout)[0]["neuron_processes"]) == 1)
+    wait_until(lambda: "COMMAND" not in tool("neuron-ls").stdout)
 
 
 def test_who_only_looks_on_is_shown_with_all_procs(tool):
@@ -255,7 +249,7 @@ def test_watching_ends_when_it_cannot_write():
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
     assert (run.returncode, run.stderr) == (1, "error: cannot write the output: No space left on device\n")
@@ -302,7 +296,7 @@ def test_watching_goes_on_when_the_runtime_directory_was_deleted():
         assert frame()[0]["neuron_processes"] == []
         os.rename(paths.runtime_dir(), paths.runtime_dir() + "-gone")
         shutil.rmtree(paths.runtime_dir() + "-gone")
-        until(lambda: os.path.exists(paths.socket_path("default")))  # the watcher knocked
+        wait_until(lambda: os.path.exists(paths.socket_path("default")))  # the watcher knocked
         with holder("0", "python train.py") as process:
             assert frame()[0]["neuron_processes"][0]["pid"] == process.pid
 
@@ -323,7 +317,7 @@ def test_watching_replaces_a_daemon_that_was_killed(monkeypatch):
     with holder("0", "python train.py") as process, watcher() as frame:
         assert frame()[0]["neuron_processes"][0]["pid"] == process.pid
         os.kill(daemon.pid, signal.SIGKILL)
-        until(lambda: [info.pid for info in launch.list_machines()] not in ([], [daemon.pid]))
+        wait_until(lambda: [info.pid for info in launch.list_machines()] not in ([], [daemon.pid]))
         process.send_signal(signal.SIGKILL)
         assert frame()[0]["neuron_processes"] == []
 

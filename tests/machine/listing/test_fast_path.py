@@ -18,6 +18,7 @@ import pytest
 from neurontools import paths
 from neurontools.commands import ls
 from neurontools.machine import connection, render_client
+from tests.support.waiting import wait_until
 
 OWN = {
     "neurontools",
@@ -246,8 +247,7 @@ def test_control_c_ends_it_quietly(stand_in):
     daemon = stand_in(b"", hang=True)
     neuron_ls = str(Path(sys.executable).parent / "neuron-ls")
     with subprocess.Popen([neuron_ls], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not daemon.requests:
-            time.sleep(0.01)
+        wait_until(lambda: daemon.requests)
         process.send_signal(signal.SIGINT)
         assert process.communicate() == (b"", b"")
         assert process.returncode == 130

@@ -33,7 +33,7 @@ def test_the_gain_of_a_straggler_is_what_the_run_without_it_takes_less(
         client.inject("slow-core", core=1, factor=10.0, after_executions=FAST.stop)
     torchrun = (torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
     environ = {**os.environ, "PYTHON_EXEC": torch_python}
-    done = tool("neuron-run", "--profile", "prof", "--", *torchrun, str(WORKER), env=environ, timeout=240)
+    done = tool("neuron-run", "--profile", "prof", "--", *torchrun, str(WORKER), env=environ)
     assert done.returncode == 0, done.stderr
     advised = tool("neuron-profile", "advise", "prof", "--steps", f"{SLOW.start}-{SLOW.stop - 1}", "--json")
     (found,) = (each for each in json.loads(advised.stdout)["advice"] if each["rule"] == "stragglers")

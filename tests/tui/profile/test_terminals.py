@@ -70,7 +70,7 @@ async def test_pages_survive_a_storm_of_sizes(trace: Trace, home: Path, maker: M
     chance = random.Random(15)
     async with (await both(home, maker, trace)).run_test(size=(120, 40)) as pilot:
         for name in (*PAGE_NAMES, *PAGE_NAMES):
-            for _ in range(6):
+            for _ in range(3):
                 await pilot.resize_terminal(chance.randint(1, 210), chance.randint(1, 64))
             await pilot.press(key_of(name), "down", "plus", "z", "enter")
             await pilot.press("escape")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.waiting import wait_until
 
 Open = Callable[..., Any]
 Tool = Callable[..., subprocess.CompletedProcess[str]]
@@ -61,14 +62,11 @@ def playing(machine: object, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield process
     process.terminate()  # SIGINT is ignored where the tests run in a shell's background
-    process.wait(timeout=30)
+    process.wait(timeout=600)
 
 
 def read_alerts(output: Path, count: int) -> list[list[str]]:
-    until = time.monotonic() + 60
-    while not output.exists() or output.read_text().count("\n") < count:
-        assert time.monotonic() < until, output.exists() and output.read_text()
-        time.sleep(0.05)
+    wait_until(lambda: output.exists() and output.read_text().count("\n") >= count)
     return [line.split("|") for line in output.read_text().splitlines()]
 
 
@@ -102,7 +100,7 @@ def test_every_alert_begins_is_marked_runs_the_command_once_and_ends(
     assert tool("neurontools", "fault", "clear", "--all").returncode == 0
     shown.read_until("ND15 is lost (over)")
     playing.terminate()
-    playing.wait(timeout=30)
+    playing.wait(timeout=600)
     text = shown.read_until("1 now")  # memory errors are shown for half a minute
     for condition in ("idle-claim", "error-rate", "straggler", "device-memory"):
         assert f"{condition}: " in text

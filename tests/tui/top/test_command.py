@@ -16,6 +16,7 @@ import pytest
 
 from neurontools.machine import launch
 from neurontools.machine.launch import StartOptions
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from neurontools.machine.pages.page import PageWriter
@@ -244,11 +245,8 @@ def test_a_daemon_that_crashed_is_replaced_and_a_stopped_daemon_is_not(
     shown.read_until("trn1.32xlarge")
     os.kill(machine.pid, signal.SIGKILL)
     assert not launch.has_crashed("other")
-    until = time.monotonic() + PATIENCE_S
-    while not (new := launch.list_machines()) or new[0].pid == machine.pid:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    assert new[0].instance_type == "trn1.32xlarge"
+    wait_until(lambda: [new.pid for new in launch.list_machines()] not in ([], [machine.pid]))
+    assert launch.list_machines()[0].instance_type == "trn1.32xlarge"
     assert not launch.has_crashed("default")
     launch.stop(force=True)
     shown.read_until("machine not running, waiting for it")

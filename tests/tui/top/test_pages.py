@@ -402,7 +402,7 @@ async def test_a_signal_goes_to_the_process_after_a_question(
         await pilot.press("escape")
         assert victim.poll() is None
         await pilot.press("K", "down", "down", "enter")
-        assert victim.wait(timeout=30) == -signal.SIGKILL
+        assert victim.wait(timeout=600) == -signal.SIGKILL
         assert f"SIGKILL sent to process {victim.pid}" in notices(app)
 
 
