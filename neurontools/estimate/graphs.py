@@ -133,9 +133,7 @@ def _program(
     if run.phase.is_trained:
         step = training_step(built, mesh, run)
         hidden = (
-            torch.empty(
-                run.batch, length, built.width, dtype=getattr(torch, run.dtype), requires_grad=True
-            )
+            torch.empty(run.batch, length, built.width, dtype=getattr(torch, run.dtype), requires_grad=True)
             if run.is_stage
             else tokens
         )

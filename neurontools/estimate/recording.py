@@ -43,6 +43,8 @@ _EMPTY = frozenset({"aten::empty", "aten::empty_strided", "aten::resize_"})
 _OF_DEVICE = frozenset({"aten::copy_", "aten::_to_copy", "aten::convolution", "aten::convolution_backward"})
 """Operators that the device records whole, though torch has a kernel that takes them apart on other devices."""
 
+_CONVOLUTIONS, _DIM_OF_ROWS = {"aten::convolution": 3, "aten::convolution_backward": 4}, 3
+
 _EXPLICIT_KEYS = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
     torch._C.DispatchKey.CompositeImplicitAutograd,
@@ -160,6 +162,9 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
         if func is torch.ops.aten.index_put.default and args[3:4] == (True,):
             with self:  # torch's gradient of an index, which it takes only under a mode such as this
                 return torch.ops.aten._index_put_impl_(*args[:4], True)
+        if name in _CONVOLUTIONS and args[1].dim() == _DIM_OF_ROWS:
+            with self:
+                return _on_image(func, args, _CONVOLUTIONS[name])
         if not _is_whole(func):
             with self:
                 return func._op_dk(_composite_key(func), *args, **kwargs)
@@ -210,6 +215,19 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
                 self._own(buffer)
                 self._visible.add(buffer.slot)
         return call.returned(list(hosts))
+
+
+def _on_image(convolution: Any, args: Sequence[Any], at: int) -> Any:
+    """Convolve rows as images of height 1, as torch does for the device; `at` is the place of the strides."""
+    values = [v.unsqueeze(2) if isinstance(v, torch.Tensor) and v.dim() == _DIM_OF_ROWS else v for v in args]
+    for place, first in ((at, 1), (at + 1, 0), (at + 2, 1), (at + 4, 0)):
+        values[place] = [first, *values[place]]
+    made = convolution(*values)
+    results = tuple(
+        v.squeeze(2) if v is not None and v.dim() > _DIM_OF_ROWS else v
+        for v in (made if isinstance(made, tuple) else (made,))
+    )
+    return results if isinstance(made, tuple) else results[0]
 
 
 _known_results: dict[tuple[Any, ...], tuple[Any, ...]] = {}

@@ -98,7 +98,10 @@ def training_table(options: Sequence[Training], width: int | None) -> str:
         several, parts = option.instances > 1, option.micro_batches > 1
         cells = [f"{option.instances} x " * several + option.instance, str(option.tensor)]
         cells += [str(option.stages)] if has_stages else []
-        cells += [str(option.replicas), f"{option.micro_batches}x" * parts + f"{option.batch}x{option.length}"]
+        cells += [
+            str(option.replicas),
+            f"{option.micro_batches}x" * parts + f"{option.batch}x{option.length}",
+        ]
         cells += [_memory(option), _time(option.step_ns, factor), _rate(option.tokens_s, factor)]
         cells += [_share(option.mfu, factor), option.bound]
         if has_run:
@@ -153,7 +156,9 @@ def points(options: Sequence[Option]) -> list[Point]:
             latency, text = option.execution_ns, f"{option.ranks} ranks"
         elif isinstance(option, Training):
             latency, text = option.step_ns, f"TP {option.tensor}, batch {option.batch}x{option.length}"
-            text += f", PP {option.stages}, {option.instances} instances" * (option.instances * option.stages > 1)
+            text += f", PP {option.stages}, {option.instances} instances" * (
+                option.instances * option.stages > 1
+            )
         else:
             latency = option.token_ns or option.first_ns
             text = f"TP {option.tensor}, batch {option.batch}, {option.prompt}+{option.output} tokens"

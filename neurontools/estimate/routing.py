@@ -22,7 +22,7 @@ class EvenlyRouted(nn.Module):  # type: ignore[misc]
     def __init__(self, block: Any, mesh: RankMesh) -> None:
         super().__init__()
         first = block.experts[0]
-        gate, up, down = _parts(first)
+        up = first.w3 if hasattr(first, "w3") else first.up_proj
         self.gate, self.count = block.gate, getattr(block, "top_k", 0)
         activation = getattr(first, "act_fn", None) or first.activation_fn
         self.experts = Experts(len(block.experts), up.in_features, up.out_features, activation, mesh)
@@ -37,9 +37,7 @@ class EvenlyRouted(nn.Module):  # type: ignore[misc]
         made = self.experts(rows, *(choose(scores, self.count) if is_linear else scores[:2]))
         if self.shared is not None:
             beside = self.shared(rows)
-            made = made + (
-                beside if self.shared_gate is None else self.shared_gate(rows).sigmoid() * beside
-            )
+            made = made + (beside if self.shared_gate is None else self.shared_gate(rows).sigmoid() * beside)
         made = made.view(x.shape)
         return (made, scores) if is_linear else made
 
@@ -49,9 +47,3 @@ def route_evenly(model: nn.Module, mesh: RankMesh) -> None:
     for name, block in list(model.named_modules()):
         if isinstance(getattr(block, "experts", None), nn.ModuleList) and hasattr(block, "gate"):
             model.set_submodule(name, EvenlyRouted(block, mesh))
-
-
-def _parts(expert: Any) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    """Return gate, up and down of an expert."""
-    names = ("w1", "w3", "w2") if hasattr(expert, "w1") else ("gate_proj", "up_proj", "down_proj")
-    return tuple(getattr(expert, name) for name in names)  # type: ignore[return-value]

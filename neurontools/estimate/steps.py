@@ -125,9 +125,7 @@ class Steps:
     def weight_bytes(self, degree: int) -> float:
         """Return the bytes of a rank's weights."""
         stacks = self.facts.stacks
-        graphs = self._graphs(
-            RankRun(ModelPhase.PROMPT, 1, 1, degree, source=self.facts.source or 1), stacks
-        )
+        graphs = self._graphs(RankRun(ModelPhase.PROMPT, 1, 1, degree, source=self.facts.source or 1), stacks)
         return _grown([recorded.weight_bytes for recorded in graphs], self._growth(stacks))
 
     def _counts(self, stacks: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -137,20 +135,16 @@ class Steps:
             return [stacks]
         fewest = tuple(min(few, count) for count in stacks)
         grown = [number for number, count in enumerate(stacks) if count > few]
-        return [fewest, *(fewest[:number] + (more,) + fewest[number + 1 :] for number in grown)]
+        return [fewest, *((*fewest[:number], more, *fewest[number + 1 :]) for number in grown)]
 
     def _growth(self, stacks: tuple[int, ...]) -> list[float]:
         """Return how often what each graph has beyond the first counts."""
         first = self._counts(stacks)[0]
-        extra = [
-            (count - least) / self.facts.period for count, least in zip(stacks, first, strict=True)
-        ]
+        extra = [(count - least) / self.facts.period for count, least in zip(stacks, first, strict=True)]
         return [times for times in extra if times]
 
     def _graphs(self, run: RankRun, stacks: tuple[int, ...]) -> list[Recorded]:
-        return [
-            self._graph(run._replace(layers=counts, **self._options)) for counts in self._counts(stacks)
-        ]
+        return [self._graph(run._replace(layers=counts, **self._options)) for counts in self._counts(stacks)]
 
     def _graph(self, run: RankRun) -> Recorded:
         if run not in self._recorded:

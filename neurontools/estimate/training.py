@@ -118,11 +118,11 @@ def train(
 
 def _nowhere(steps: Steps, places: Sequence[Placement], plan: Plan) -> PlacementError:
     most, name = max((place.cores * max(plan.instances), place.instance.name) for place in places)
-    if least := min(plan.tensor, default=1) * min(plan.stages):
-        if least > most:
-            return PlacementError(
-                f"{least} ranks share the model, and {name} has {most} cores", "give larger or more instances"
-            )
+    least = min(plan.tensor, default=1) * min(plan.stages)
+    if least > most:
+        return PlacementError(
+            f"{least} ranks share the model, and {name} has {most} cores", "give larger or more instances"
+        )
     if max(plan.instances) > 1 and not any(map(is_joined, places)):
         return PlacementError(
             f"several instances of {name} are not modelled: of each device only the largest type has a fast network",
@@ -191,13 +191,15 @@ def _training(
         zero1=plan.zero1,
     )
     last = steps.step(run, device, lnc, layers)
-    time_ns, flops = last.time_ns, last.flops
+    time_ns, flops, busy_ns = last.time_ns, last.flops, last.busy_ns
     passes = batch.micro_batches + stages - 2  # beside the last one; those of other stages fill the pipeline
     if passes:
         part = run._replace(phase=ModelPhase.GRADIENTS, data=1, zero1=False)
         other = steps.step(part, device, lnc, layers)
         time_ns += passes * other.time_ns
         flops += (batch.micro_batches - 1) * other.flops
+        busy_ns = tuple(all_ns + passes * ns for all_ns, ns in zip(busy_ns, other.busy_ns, strict=True))
+    whole = last._replace(time_ns=time_ns, flops=flops, busy_ns=busy_ns)
     divided = 1 / replicas if plan.zero1 else 1.0
     in_flight = min(stages, batch.micro_batches)
     gradients = 0 if accumulates else min(last.weight_bytes, last.scratch_bytes)
@@ -217,14 +219,12 @@ def _training(
         length=batch.length,
         weight_bytes=int(last.weight_bytes),
         optimizer_bytes=int((3 if plan.zero1 and replicas > 1 else 2) * divided * last.weight_bytes),
-        scratch_bytes=int(
-            activations * in_flight + (last.weight_bytes if accumulates else gradients)
-        ),
+        scratch_bytes=int(activations * in_flight + (last.weight_bytes if accumulates else gradients)),
         hbm_bytes=place.hbm_bytes,
         step_ns=round(time_ns),
         tokens_s=tokens_s,
-        mfu=last._replace(flops=flops, time_ns=time_ns).mfu(device, lnc),
-        bound=last.bound,
+        mfu=whole.mfu(device, lnc),
+        bound=whole.bound,
         run_s=run_s,
         price=None if hourly is None else hourly / 3600 * (1e6 / tokens_s if run_s is None else run_s),
         fallback=costs.version if costs.is_fallback else "",

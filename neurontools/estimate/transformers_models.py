@@ -168,15 +168,15 @@ class PartOfModel(nn.Module):  # type: ignore[misc]
         """Return what the encoder of an encoder-decoder reads: tokens, or the features of sound."""
         weight, bins = next(self.model.parameters()), getattr(self.model.config, "num_mel_bins", 0)
         if bins:
-            return weight.new_empty(batch, bins, 2 * length)
-        return weight.new_empty((batch, length), dtype=torch.int64)
+            return weight.new_zeros(batch, bins, 2 * length)
+        return weight.new_zeros((batch, length), dtype=torch.int64)
 
     def make_cache(self, batch: int, length: int, source: int) -> list[tuple[torch.Tensor, ...]]:
         """Return empty keys and values of each layer, and those of the encoder's tokens."""
         from neurontools.estimate.transformers_caches import KeyShapes, cached
 
         seen, weight = KeyShapes(), next(self.model.parameters())
-        tokens = weight.new_empty((1, 1), dtype=torch.int64)
+        tokens = weight.new_zeros((1, 1), dtype=torch.int64)
         with torch.no_grad(), as_on_device():
             if self.facts.has_encoder:
                 caches = cached(seen, seen.of_encoder)
@@ -313,7 +313,8 @@ def _facts_of(config: Any, name: str, weights: str) -> ModelFacts:
         causal=has_encoder or "_" in name or name.islower() or name.endswith(("CausalLM", "LMHeadModel")),
         source=size("max_source_positions") if has_encoder and hasattr(config, "num_mel_bins") else 0,
         lead=max(1, getattr(config, "first_k_dense_replace", None) or 1),
-        period=getattr(config, "decoder_sparse_step", None) or getattr(config, "interleave_moe_layer_step", 1),
+        period=getattr(config, "decoder_sparse_step", None)
+        or getattr(config, "interleave_moe_layer_step", 1),
         weights=weights,
         experts=next((getattr(config, each) for each in _EXPERTS if getattr(config, each, None)), 0),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,6 +94,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for phase in (ModelPhase.PROMPT, ModelPhase.DECODING, ModelPhase.TRAINING)
         for degree in range(1, most + 1)
         if family != "bert" or phase is ModelPhase.PROMPT
+        if family != "deepseek_v3"
+        or phase is ModelPhase.DECODING  # torch adds masks in place, not so on meta
     ],
 )
 def test_models_of_transformers_are_recorded_as_on_the_device(
@@ -113,7 +116,11 @@ def test_models_of_transformers_are_recorded_as_on_the_device(
     with recorded_rank(mesh):
         part = model.build(mesh, facts.stacks).to(torch.bfloat16).to("xla")
         run_phase(part, run, mesh, vocabulary=20, causal=facts.causal, has_encoder=facts.has_encoder)
-    assert_same(record_run(model, run).graph, machine.graphs[-1])
+    graph, on_device = record_run(model, run).graph, machine.graphs[-1]
+    if family == "t5":  # the device returns the result of an `out=` call too
+        assert set(graph.outputs) <= set(on_device.outputs)
+        graph = replace(graph, outputs=on_device.outputs)
+    assert_same(graph, on_device)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +130,8 @@ def test_models_of_transformers_are_recorded_as_on_the_device(
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"hidden_size": "big"}, "does not describe a transformer that can be estimated"),
         ({"num_attention_heads": 5, "head_dim": None}, "transformers cannot run"),
-        ({"model_type": "resnet"}, "config.json"),
-        ({"model_type": "mamba"}, "has no attribute 'num_attention_heads'"),
+        ({"model_type": "resnet"}, "transformers cannot build"),
+        ({"model_type": "mamba"}, "transformers cannot build"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "neither int8 nor fp8"),
         ({"hidden_act": "grelu"}, "transformers cannot build"),
     ],
@@ -166,4 +173,4 @@ def test_quantization_of_a_configuration(tmp_path: Path, given: dict[str, Any], 
 def test_transformers_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(MissingDependencyError, match=r"a config\.json needs transformers"):
-        print(read_model(written(tmp_path, LLAMA)).facts)
+        _ = read_model(written(tmp_path, LLAMA)).facts
