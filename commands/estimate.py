@@ -239,7 +239,7 @@ def _is_fast(option: Serving, first_s: float | None, token_s: float | None) -> b
 def _train(arguments: argparse.Namespace) -> int:
     from neurontools.estimate.placement import places
     from neurontools.estimate.report import smallest_degrees, training_table
-    from neurontools.estimate.training import Batch, Plan, train
+    from neurontools.estimate.training import Batch, TrainingPlan, train
 
     prices = _prices(arguments)
     where = places(_instances(arguments, prices), arguments.lnc)
@@ -252,7 +252,7 @@ def _train(arguments: argparse.Namespace) -> int:
         for micro_batches in arguments.micro_batches
     ]
     steps = _steps(arguments, checkpoints=arguments.checkpoints)
-    plan = Plan(arguments.tp, arguments.pp, arguments.instances, arguments.zero1, arguments.tokens)
+    plan = TrainingPlan(arguments.tp, arguments.pp, arguments.instances, arguments.zero1, arguments.tokens)
     options = train(steps, where, batches, plan, prices)
     keys: dict[str, Callable[[Training], Any]] = {
         "latency": lambda option: option.step_ns,

@@ -56,9 +56,13 @@ def _without_copies(graph: Graph, is_copy: Callable[[Node], bool]) -> Graph:
         return structs.replace(arg, slot=source.slot, dtype=source.dtype)
 
     for node in graph.nodes:
-        made = node.results[0] if is_copy(node) else None
-        if isinstance(made, View) and all(op.startswith(_PRODUCTS) for op in users.get(made.slot, ())):
-            sources[made.slot] = node.args[0]
+        made, source = (node.results[0], node.args[0]) if is_copy(node) else (None, None)
+        if (
+            isinstance(made, View)
+            and isinstance(source, View)
+            and all(op.startswith(_PRODUCTS) for op in users.get(made.slot, ()))
+        ):
+            sources[made.slot] = source
             slots[made.slot] = Slot(0)
         else:
             nodes.append(structs.replace(node, args=direct(node.args)))

@@ -37,7 +37,7 @@ _FILLERS = frozenset({torch.Tensor.normal_, torch.Tensor.uniform_})
 def without_compiler() -> Iterator[None]:
     """Keep torch from importing its compiler, which takes longer than all the rest, only to keep it away from a call.
 
-    Meta kernels and optimizers ask for `disable` and `graph_break`. Whoever asks for more gets the compiler.
+    Meta kernels and optimizers ask for `disable` and `graph_break`. Any other name imports the compiler.
     """
     name = "torch._dynamo"
     if name in sys.modules:

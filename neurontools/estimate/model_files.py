@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from neurontools.config.reader import FileError, FormatError, read_json, read_ya
 from neurontools.config.settings import read_file
 from neurontools.config.types import FLAG, choice, whole
 from neurontools.estimate import stored_graphs
-from neurontools.estimate.models import MOST, Architecture, ModelError, ModelFacts, PlainModel
+from neurontools.estimate.models import MOST, Architecture, ModelError, ModelFacts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,6 +27,38 @@ YAML_HELP = (
     "'vocabulary: 128256', 'positions: 8192'"
 )
 _ACTIVATIONS = ("silu", "gelu", "relu")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainModel:
+    """A transformer described by its sizes."""
+
+    name: str
+    sizes: Architecture
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Its sizes, as far as they limit parts and lengths."""
+        sizes = self.sizes
+        return ModelFacts(
+            self.name,
+            (sizes.layers,),
+            sizes.heads,
+            sizes.kv_heads,
+            sizes.positions,
+            sizes.causal,
+            experts=sizes.experts,
+        )
+
+    def key(self) -> dict[str, Any]:
+        """Return what identifies it, as JSON."""
+        return asdict(self.sizes)
+
+    def build(self, mesh: RankMesh, layers: tuple[int, ...], *, checkpoints: bool = False) -> nn.Module:
+        """Return rank 0's part with some of the layers."""
+        from neurontools.estimate.decoder import Transformer
+
+        return Transformer(replace(self.sizes, layers=layers[0]), mesh, checkpoints=checkpoints)
 
 
 def read_model(path: str) -> RankedModel:

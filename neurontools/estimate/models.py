@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -178,40 +178,6 @@ class RankedModel(Protocol):
 
         It has the methods of `decoder.Transformer`: `next_token`, `make_cache`, `logits` and `embed`.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class PlainModel:
-    """A transformer described by its sizes."""
-
-    name: str
-    sizes: Architecture
-
-    @property
-    def facts(self) -> ModelFacts:
-        """Its sizes, as far as they limit parts and lengths."""
-        sizes = self.sizes
-        return ModelFacts(
-            self.name,
-            (sizes.layers,),
-            sizes.heads,
-            sizes.kv_heads,
-            sizes.positions,
-            sizes.causal,
-            experts=sizes.experts,
-        )
-
-    def key(self) -> dict[str, Any]:
-        """Return what identifies it, as JSON."""
-        from dataclasses import asdict
-
-        return asdict(self.sizes)
-
-    def build(self, mesh: RankMesh, layers: tuple[int, ...], *, checkpoints: bool = False) -> nn.Module:
-        """Return rank 0's part with some of the layers."""
-        from neurontools.estimate.decoder import Transformer
-
-        return Transformer(replace(self.sizes, layers=layers[0]), mesh, checkpoints=checkpoints)
 
 
 def check_degree(facts: ModelFacts, degree: int) -> None:

@@ -93,7 +93,7 @@ class Steps:
         self, model: RankedModel, dtype: str = "bfloat16", *, weights: str = "", checkpoints: bool = False
     ) -> None:
         self.model, self.facts = model, model.facts
-        self._options = {
+        self._options: dict[str, Any] = {
             "dtype": dtype,
             "weights": weights or self.facts.weights,
             "checkpoints": checkpoints,

@@ -26,7 +26,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """How training is spread.
 
     Args:
@@ -83,7 +83,7 @@ def train(
     steps: Steps,
     places: Sequence[Placement],
     batches: Sequence[Batch],
-    plan: Plan,
+    plan: TrainingPlan,
     prices: Mapping[str, float] | None = None,
 ) -> list[Training]:
     """Return every way to train a model that fits in HBM, unsorted.
@@ -116,7 +116,7 @@ def train(
     return options
 
 
-def _nowhere(steps: Steps, places: Sequence[Placement], plan: Plan) -> PlacementError:
+def _nowhere(steps: Steps, places: Sequence[Placement], plan: TrainingPlan) -> PlacementError:
     most, name = max((place.cores * max(plan.instances), place.instance.name) for place in places)
     least = min(plan.tensor, default=1) * min(plan.stages)
     if least > most:
@@ -140,7 +140,7 @@ def _fitting(
     steps: Steps,
     places: Sequence[Placement],
     batches: Sequence[Batch],
-    plan: Plan,
+    plan: TrainingPlan,
     prices: Mapping[str, float],
 ) -> Iterator[Training]:
     choices = (
@@ -168,7 +168,7 @@ def _training(
     place: Placement,
     shape: tuple[int, int, int],
     batch: Batch,
-    plan: Plan,
+    plan: TrainingPlan,
     hourly: float | None,
 ) -> Training:
     from neurontools.compiler.engines.modelled_core import engine_costs

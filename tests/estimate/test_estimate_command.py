@@ -117,7 +117,7 @@ def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str], directory:
         (directory / name).write_text(text)
     (directory / "config.json").write_text("{}")
     commands = re.findall(r"^(?:\$ )?neurontools estimate (.*)$", page, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for words in map(str.split, commands):
         estimate.build_parser().parse_args(words)
     assert estimate.main([*commands[0].split(), "--instance", "inf2.48xlarge"]) == 0

@@ -19,7 +19,8 @@ from neurontools.compiler.work import flops
 from neurontools.estimate.decoder import Transformer
 from neurontools.estimate.direct_reads import read_directly
 from neurontools.estimate.graphs import record_run, training_step
-from neurontools.estimate.models import Architecture, ModelPhase, PlainModel, RankRun
+from neurontools.estimate.model_files import PlainModel
+from neurontools.estimate.models import Architecture, ModelPhase, RankRun
 from neurontools.estimate.parallel import RankMesh, recorded_rank
 from neurontools.estimate.quantized import store_weights
 from neurontools.estimate.recording import record
