@@ -81,7 +81,8 @@ class TransformersModel:
         plan = getattr(model, "_tp_plan", None) or {}
         shared = 0
         for name, module in list(model.named_modules()):
-            style = plan.get(re.sub(r"\d+", "*", name)) or _style_of(name)
+            is_router = name.endswith(".gate")  # each rank needs all of its scores
+            style = not is_router and (plan.get(re.sub(r"\d+", "*", name)) or _style_of(name))
             if type(module) is nn.Linear and style and module is not model.get_output_embeddings():
                 self._share_linear(name, module, style, mesh)
                 shared += 1
@@ -313,13 +314,13 @@ def _facts_of(config: Any, name: str, weights: str) -> ModelFacts:
         causal=has_encoder or "_" in name or name.islower() or name.endswith(("CausalLM", "LMHeadModel")),
         source=size("max_source_positions") if has_encoder and hasattr(config, "num_mel_bins") else 0,
         lead=max(1, getattr(config, "first_k_dense_replace", None) or 1),
-        period=getattr(config, "decoder_sparse_step", None)
-        or getattr(config, "interleave_moe_layer_step", 1),
+        period=max(getattr(config, each, None) or 1 for each in _PERIODS),
         weights=weights,
         experts=next((getattr(config, each) for each in _EXPERTS if getattr(config, each, None)), 0),
     )
 
 
+_PERIODS = ("decoder_sparse_step", "interleave_moe_layer_step")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 

@@ -151,6 +151,19 @@ def test_layers_without_a_plan_are_not_shared(tmp_path: Path) -> None:
     assert not Steps(read_model(written(tmp_path, GPT2))).can_share(2)
 
 
+@pytest.mark.parametrize("fields", [MIXTRAL, QWEN3_MOE], ids=["mixtral", "qwen3_moe"])
+def test_each_rank_has_the_whole_router(tmp_path: Path, fields: dict[str, Any]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    model = read_model(written(tmp_path, fields))
+    part = model.build(RankMesh(4), (2,))
+    routers = [
+        weight
+        for name, weight in part.named_parameters()
+        if name.endswith(("moe.gate.weight", "mlp.gate.weight"))
+    ]
+    assert [tuple(weight.shape) for weight in routers] == [(4, 32)] * 2
+
+
 @pytest.mark.parametrize(
     ("given", "stored"),
     [
