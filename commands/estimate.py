@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.commands import console
 from neurontools.commands.parsing import add_duration, add_limit, add_verb
 from neurontools.commands.profile.options import add_number_output, print_numbers
-from neurontools.errors import TORCH_REMEDY, MissingDependencyError, NeuronToolsError, UsageError
+from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +40,11 @@ examples:
   neurontools estimate train llama.yaml --tokens 1e9 --prices prices.yaml --json
 """
 _SHOWN = 20
+_PROMPT = 1024
+_OF_MODELS = (
+    "batch", "prompt", "output", "length", "tp", "dtype", "weights", "max_ttft", "max_tpot", "micro_batches",
+    "instances", "pp", "zero1", "tokens", "checkpoints",
+)  # fmt: skip
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
@@ -66,7 +71,11 @@ def _add_serve(verbs: Verbs) -> None:
         "--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences decoded together (default: 1)"
     )
     parser.add_argument(
-        "--prompt", type=_numbers, default=(1024,), metavar="LIST", help="tokens of a prompt (default: 1024)"
+        "--prompt",
+        type=_numbers,
+        default=(),
+        metavar="LIST",
+        help="tokens of a prompt, or of an encoder's text (default: 1024, or the model's fixed length)",
     )
     parser.add_argument(
         "--output", type=_numbers, default=(128,), metavar="LIST", help="tokens generated (default: 128)"
@@ -82,7 +91,27 @@ def _add_train(verbs: Verbs) -> None:
     parser.epilog = _TRAIN_EXAMPLES
     _add_common(parser, sort=("throughput", "cost", "latency"))
     parser.add_argument(
-        "--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences of a replica (default: 1)"
+        "--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences of a micro-batch (default: 1)"
+    )
+    parser.add_argument(
+        "--micro-batches",
+        type=_numbers,
+        default=(1,),
+        metavar="LIST",
+        help="micro-batches of a replica in a step (default: 1)",
+    )
+    parser.add_argument(
+        "--instances",
+        type=_numbers,
+        default=(1,),
+        metavar="LIST",
+        help="instances that train together (default: 1)",
+    )
+    parser.add_argument(
+        "--pp", type=_numbers, default=(1,), metavar="LIST", help="pipeline stages (default: 1)"
+    )
+    parser.add_argument(
+        "--zero1", action="store_true", help="share the optimizer states among the replicas (ZeRO-1)"
     )
     parser.add_argument(
         "--length",
@@ -127,6 +156,11 @@ def _add_common(parser: argparse.ArgumentParser, *, sort: tuple[str, ...]) -> No
     )
     add("--lnc", type=int, metavar="N", help="physical cores of a logical core: 1 or 2")
     add(
+        "--weights",
+        choices=("int8", "fp8"),
+        help="stored weights of linear layers and experts (default: by the model's quantization_config, else --dtype)",
+    )
+    add(
         "--dtype",
         choices=_DTYPES,
         default="bf16",
@@ -163,20 +197,20 @@ def _amount(text: str) -> float:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from neurontools.estimate.placement import places
-    from neurontools.estimate.report import serving_table
+    from neurontools.estimate.report import serving_table, smallest_degrees
     from neurontools.estimate.serving import Load, serve
 
     prices = _prices(arguments)
     where = places(_instances(arguments, prices), arguments.lnc)
     if arguments.profile:
         return _estimate_graph(arguments, where, prices)
+    steps = _steps(arguments)
     loads = [
         Load(batch, prompt, output)
         for batch in arguments.batch
-        for prompt in arguments.prompt
+        for prompt in arguments.prompt or (steps.facts.source or _PROMPT,)
         for output in arguments.output
     ]
-    steps = _steps(arguments)
     options = serve(steps, where, loads, arguments.tp, prices)
     keys: dict[str, Callable[[Serving], Any]] = {
         "latency": lambda option: option.token_ns or option.first_ns,
@@ -187,12 +221,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     if not kept:
         best = min(options, key=keys["latency"])
         raise NeuronToolsError(
-            f"none of {len(options)} ways to serve {steps.model.name} is as fast: the fastest takes {best.first_ns / 1e6:.3g} ms "
+            f"none of {len(options)} ways to serve {steps.facts.name} is as fast: the fastest takes {best.first_ns / 1e6:.3g} ms "
             f"to the first token and {best.token_ns / 1e6:.3g} ms a token on {best.instance} (modelled)",
             "allow more time, a higher --tp, a smaller batch or shorter prompts",
         )
     kept.sort(key=keys[_order(arguments, "latency")])
-    return _print(arguments, f"Serving {steps.model.name}, modelled", kept, serving_table)
+    title = f"Serving {steps.facts.name}, modelled"
+    return _print(arguments, title, kept, serving_table, smallest_degrees(options))
 
 
 def _is_fast(option: Serving, first_s: float | None, token_s: float | None) -> bool:
@@ -203,23 +238,30 @@ def _is_fast(option: Serving, first_s: float | None, token_s: float | None) -> b
 
 def _train(arguments: argparse.Namespace) -> int:
     from neurontools.estimate.placement import places
-    from neurontools.estimate.report import training_table
-    from neurontools.estimate.training import Batch, train
+    from neurontools.estimate.report import smallest_degrees, training_table
+    from neurontools.estimate.training import Batch, TrainingPlan, train
 
     prices = _prices(arguments)
     where = places(_instances(arguments, prices), arguments.lnc)
     if arguments.profile:
         return _estimate_graph(arguments, where, prices)
-    batches = [Batch(size, length) for size in arguments.batch for length in arguments.length]
+    batches = [
+        Batch(size, length, micro_batches)
+        for size in arguments.batch
+        for length in arguments.length
+        for micro_batches in arguments.micro_batches
+    ]
     steps = _steps(arguments, checkpoints=arguments.checkpoints)
-    options = train(steps, where, batches, arguments.tp, prices, arguments.tokens)
+    plan = TrainingPlan(arguments.tp, arguments.pp, arguments.instances, arguments.zero1, arguments.tokens)
+    options = train(steps, where, batches, plan, prices)
     keys: dict[str, Callable[[Training], Any]] = {
         "latency": lambda option: option.step_ns,
         "cost": _cost,
         "throughput": lambda option: -option.tokens_s,
     }
     options.sort(key=keys[_order(arguments, "throughput")])
-    return _print(arguments, f"Training {steps.model.name}, modelled", options, training_table)
+    title = f"Training {steps.facts.name}, modelled"
+    return _print(arguments, title, options, training_table, smallest_degrees(options))
 
 
 def _estimate_graph(
@@ -233,6 +275,13 @@ def _estimate_graph(
 
     if arguments.model is not None:
         raise UsageError("MODEL and --from exclude each other", "give one of them")
+    plain = build_parser().parse_args([arguments.verb])
+    for name in _OF_MODELS:
+        if getattr(arguments, name, None) != getattr(plain, name, None):
+            option = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{option} is for a MODEL: a recorded graph has its own sizes", f"leave out {option}"
+            )
     path = neff_path(arguments.profile)
     with open_input(path) as file:
         neff = parse(file.read())
@@ -272,16 +321,11 @@ def _order(arguments: argparse.Namespace, default: str) -> str:
 def _steps(arguments: argparse.Namespace, *, checkpoints: bool = False) -> Any:
     if arguments.model is None:
         raise UsageError("no MODEL given", "give a config.json or a *.yaml file, or --from PROFILE")
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependencyError(f"an estimate needs torch: {error}", TORCH_REMEDY) from error
     from neurontools.estimate.model_files import read_model
-
-    model = read_model(arguments.model)
     from neurontools.estimate.steps import Steps
 
-    return Steps(model, getattr(torch, _DTYPES[arguments.dtype]), checkpoints=checkpoints)
+    dtype, weights = _DTYPES[arguments.dtype], arguments.weights or ""
+    return Steps(read_model(arguments.model), dtype, weights=weights, checkpoints=checkpoints)
 
 
 def _print(
@@ -289,6 +333,7 @@ def _print(
     title: str,
     options: Sequence[Any],
     make_table: Callable[[Sequence[Any], int | None], str],
+    smallest: Mapping[str, int] | None = None,
 ) -> int:
     from neurontools.estimate.report import fields_of, html, notes, plot_text, points
 
@@ -300,11 +345,16 @@ def _print(
         lines.append(f"({len(options) - limit} more: --limit, --json or --csv list all)")
     if arguments.plot:
         lines += ["", plot_text(points(options))]
-    lines += ["", *notes(options)]
+    lines.append("")
+    if smallest and not arguments.tp:
+        shown = ", ".join(f"{name} {degree}" for name, degree in smallest.items())
+        lines.append(f"Smallest TP that fits in HBM: {shown}.")
+    lines += notes(options)
     if arguments.html:
         with open(arguments.html, "w", encoding="utf-8") as file:
             file.write(html(title, points(options), rows, notes(options)))
-    print_numbers(arguments, "\n".join(lines), rows, {"is_simulation": True, "estimates": rows})
+    document = {"is_simulation": True, "estimates": rows, "smallest_tensor": smallest or {}}
+    print_numbers(arguments, "\n".join(lines), rows, document)
     return 0
 
 

@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from neurontools.estimate.experts import Experts, Router
 from neurontools.estimate.parallel import RankMesh, VocabularyPart, add, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.estimate.models import Architecture
+
 _THETA = 10000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """The sizes and kinds of a transformer's layers.
-
-    Args:
-        layers: number of layers.
-        width: of the residual stream.
-        heads: of queries.
-        kv_heads: of keys and values.
-        head_width: of one head.
-        inner: width within the feed-forward block.
-        vocabulary: number of tokens.
-        positions: longest sequence.
-        norm: "rms" or "layer".
-        gated: whether the feed-forward block has a gate.
-        activation: name of a function of `torch.nn.functional`.
-        rotary: whether positions rotate queries and keys; else they are embeddings.
-        bias: whether linear layers have a bias.
-        tied: whether embedding and output share their weights.
-        causal: whether a token sees earlier ones only: a decoder.
-    """
-
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    inner: int
-    vocabulary: int
-    positions: int
-    norm: str = "rms"
-    gated: bool = True
-    activation: str = "silu"
-    rotary: bool = True
-    bias: bool = False
-    tied: bool = False
-    causal: bool = True
 
 
 def attend(
@@ -76,7 +39,7 @@ def attend(
     grouped = query.view(batch, key.size(1), groups, depth)
     scores = torch.matmul(grouped, key.transpose(2, 3)) * (depth**-0.5 if scale is None else scale)
     weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    return torch.matmul(weights, value).view(batch, heads, 1, depth)
+    return torch.matmul(weights, value).view(batch, heads, 1, value.size(-1))
 
 
 class RmsNorm(nn.Module):  # type: ignore[misc]
@@ -93,6 +56,39 @@ class RmsNorm(nn.Module):  # type: ignore[misc]
         return self.weight * wide.to(x.dtype)
 
 
+class FeedForward(nn.Module):  # type: ignore[misc]
+    """A feed-forward block of one rank."""
+
+    def __init__(self, sizes: Architecture, mesh: RankMesh) -> None:
+        super().__init__()
+        inner, bias = sizes.inner // mesh.tensor, sizes.bias
+        self.mesh, self.activation = mesh, getattr(F, sizes.activation)
+        self.gate = nn.Linear(sizes.width, inner, bias) if sizes.gated else None
+        self.up = nn.Linear(sizes.width, inner, bias)
+        self.down = nn.Linear(inner, sizes.width, bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the block's result for the residual stream."""
+        h = split(x, self.mesh)
+        gate = self.activation(self.up(h) if self.gate is None else self.gate(h))
+        return add(self.down(gate if self.gate is None else gate * self.up(h)), self.mesh)
+
+
+class RoutedFeedForward(nn.Module):  # type: ignore[misc]
+    """A feed-forward block of experts."""
+
+    def __init__(self, sizes: Architecture, mesh: RankMesh) -> None:
+        super().__init__()
+        activation = getattr(F, sizes.activation)
+        self.router = Router(sizes.width, sizes.experts, sizes.chosen)
+        self.experts = Experts(sizes.experts, sizes.width, sizes.inner, activation, mesh, gated=sizes.gated)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the block's result for the residual stream."""
+        rows = x.reshape(-1, x.size(-1))
+        return self.experts(rows, *self.router(rows)).view(x.shape)
+
+
 class Layer(nn.Module):  # type: ignore[misc]
     """Attention and feed-forward block of one rank."""
 
@@ -101,16 +97,13 @@ class Layer(nn.Module):  # type: ignore[misc]
         self.mesh, self.causal, self.depth = mesh, sizes.causal, sizes.head_width
         self.heads, self.kv_heads = sizes.heads // mesh.tensor, max(1, sizes.kv_heads // mesh.tensor)
         norm = RmsNorm if sizes.norm == "rms" else nn.LayerNorm
-        inner, bias, depth = sizes.inner // mesh.tensor, sizes.bias, self.depth
+        bias, depth = sizes.bias, self.depth
         self.norms = nn.ModuleList([norm(sizes.width), norm(sizes.width)])
         self.query = nn.Linear(sizes.width, self.heads * depth, bias)
         self.key = nn.Linear(sizes.width, self.kv_heads * depth, bias)
         self.value = nn.Linear(sizes.width, self.kv_heads * depth, bias)
         self.output = nn.Linear(self.heads * depth, sizes.width, bias)
-        self.gate = nn.Linear(sizes.width, inner, bias) if sizes.gated else None
-        self.up = nn.Linear(sizes.width, inner, bias)
-        self.down = nn.Linear(inner, sizes.width, bias)
-        self.activation = getattr(F, sizes.activation)
+        self.feed_forward = (RoutedFeedForward if sizes.experts else FeedForward)(sizes, mesh)
 
     def forward(
         self,
@@ -141,9 +134,7 @@ class Layer(nn.Module):  # type: ignore[misc]
                 )
         mixed = attend(query, key, value, causal=self.causal)
         x = x + add(self.output(mixed.transpose(1, 2).flatten(2)), self.mesh)
-        h = split(self.norms[1](x), self.mesh)
-        gate = self.activation(self.up(h) if self.gate is None else self.gate(h))
-        return x + add(self.down(gate if self.gate is None else gate * self.up(h)), self.mesh)
+        return x + self.feed_forward(self.norms[1](x))
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
         return x.view(x.size(0), x.size(1), -1, self.depth).transpose(1, 2)
@@ -166,17 +157,22 @@ class Transformer(nn.Module):  # type: ignore[misc]
     def __init__(self, sizes: Architecture, mesh: RankMesh, *, checkpoints: bool = False) -> None:
         super().__init__()
         self.sizes, self.mesh, self.checkpoints = sizes, mesh, checkpoints
-        self.tokens = VocabularyPart(sizes.vocabulary, sizes.width, mesh)
+        self.width = sizes.width
+        self.tokens: nn.Module | None = VocabularyPart(sizes.vocabulary, sizes.width, mesh)
         self.positions = None if sizes.rotary else nn.Embedding(sizes.positions, sizes.width)
         self.layers = nn.ModuleList([Layer(sizes, mesh) for _ in range(sizes.layers)])
         self.norm = RmsNorm(sizes.width) if sizes.norm == "rms" else nn.LayerNorm(sizes.width)
-        self.head = nn.Linear(sizes.width, self.tokens.num_embeddings, bias=False)
+        self.head = nn.Linear(sizes.width, -(-sizes.vocabulary // mesh.tensor), bias=False)
         if sizes.tied:
             self.head.weight = self.tokens.weight
 
-    def make_cache(self, batch: int, length: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def drop_embedding(self) -> None:
+        """Become the last stage of a pipeline."""
+        self.tokens = None
+
+    def make_cache(self, batch: int, length: int, _source: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Return empty keys and values of each layer."""
-        weight = self.head.weight
+        weight = self.norm.weight
         heads = max(1, self.sizes.kv_heads // self.mesh.tensor)
         shape = batch, heads, length, self.sizes.head_width
         return [(weight.new_empty(shape), weight.new_empty(shape)) for _ in self.layers]
@@ -187,8 +183,8 @@ class Transformer(nn.Module):  # type: ignore[misc]
         cache: Sequence[tuple[torch.Tensor, torch.Tensor]] | None = None,
         at: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the residual stream of tokens; `cache` and `at` are as in `Layer`."""
-        x = self.tokens(tokens)
+        """Return the residual stream of tokens, or of itself in a stage; `cache` and `at` are as in `Layer`."""
+        x = tokens if self.tokens is None else self.tokens(tokens)
         where = torch.arange(tokens.size(1), device=tokens.device) if at is None else at
         if self.positions is not None:
             x = x + self.positions(where)
@@ -207,12 +203,12 @@ class Transformer(nn.Module):  # type: ignore[misc]
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def next_token(
-        self, tokens: torch.Tensor, cache: object = None, at: torch.Tensor | None = None
+        self, tokens: torch.Tensor, cache: Any = None, at: torch.Tensor | None = None, _source: object = None
     ) -> torch.Tensor:
         """Return the logits of the token after the last one; of an encoder the residual stream of all."""
         x = self(tokens, cache, at)
         return self.head(x[:, -1:]) if self.sizes.causal else x
 
-    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+    def logits(self, tokens: torch.Tensor, _source: object = None) -> torch.Tensor:
         """Return the logits of all tokens."""
         return self.head(split(self(tokens), self.mesh))

@@ -135,3 +135,34 @@ def reduce_gradients(parameters: Sequence[nn.Parameter], mesh: RankMesh) -> None
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     for bucket in collectives.buckets(gradients):
         collectives.all_reduce_(bucket, "sum", 1.0 / mesh.data, mesh.data_groups())
+
+
+class DividedStates:
+    """Optimizer states of which each replica has a part (ZeRO-1): rank 0's part of each weight, flattened.
+
+    Gradients are summed to the replica that updates them, and the updated parts are gathered from all.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], mesh: RankMesh) -> None:
+        self._parameters, self._mesh = parameters, mesh
+        sizes = (-(-parameter.numel() // mesh.data) for parameter in parameters)
+        self.parts = [
+            nn.Parameter(parameter.detach().new_empty(size))
+            for parameter, size in zip(parameters, sizes, strict=True)
+        ]
+
+    def scatter_gradients(self) -> None:
+        """Give each part the mean of its gradients."""
+        for parameter, part in zip(self._parameters, self.parts, strict=True):
+            if parameter.grad is not None:
+                flat = parameter.grad.flatten()
+                flat = F.pad(flat, (0, part.numel() * self._mesh.data - flat.numel()))
+                groups = self._mesh.data_groups()
+                part.grad = collectives.reduce_scatter(flat, "sum", 1.0 / self._mesh.data, groups=groups)
+
+    def gather_weights(self) -> None:
+        """Copy the parts of all replicas to the weights."""
+        for parameter, part in zip(self._parameters, self.parts, strict=True):
+            whole = collectives.all_gather(part.detach(), groups=self._mesh.data_groups())
+            with torch.no_grad():
+                parameter.copy_(whole[: parameter.numel()].view_as(parameter))

@@ -13,7 +13,7 @@ from neurontools.machine.instances.catalogue import instance_names, instance_typ
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.estimate.models import RankedModel
+    from neurontools.estimate.models import ModelFacts
     from neurontools.machine.instances.catalogue import InstanceType
 
 
@@ -58,11 +58,11 @@ def places(names: Sequence[str], lnc: int | None) -> list[Placement]:
     return available
 
 
-def degrees_on(model: RankedModel, place: Placement, wanted: Sequence[int]) -> list[int]:
+def degrees_on(facts: ModelFacts, place: Placement, wanted: Sequence[int]) -> list[int]:
     """Return the tensor-parallel degrees to try on an instance type, smallest first.
 
     Args:
-        model: the model.
+        facts: of the model.
         place: the instance type.
         wanted: degrees that the user asks for; without them, all that collectives of the instance allow.
 
@@ -70,11 +70,18 @@ def degrees_on(model: RankedModel, place: Placement, wanted: Sequence[int]) -> l
         ModelError: a wanted degree does not divide the heads.
     """
     for degree in wanted:
-        check_degree(model, degree)
+        check_degree(facts, degree)
     allowed = allowed_ranks(place.instance.name, place.lnc)
-    candidates = sorted(set(wanted)) or degrees(model, place.cores)
+    candidates = sorted(set(wanted)) or degrees(facts, place.cores)
     return [
         degree
         for degree in candidates
         if degree <= place.cores and (bool(wanted) or allowed is None or degree in {1, *allowed})
     ]
+
+
+def is_joined(place: Placement) -> bool:
+    """Return whether collectives between instances of a type are modelled: those of the largest type of its device."""
+    device = place.instance.device.name
+    kinds = [kind for kind in map(instance_type, instance_names()) if kind.device.name == device]
+    return place.cores == max(kind.core_count(place.lnc) for kind in kinds)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
 
 from neurontools.compiler.graph import Graph, Lifted, Slot, View
 from neurontools.errors import NeuronToolsError
@@ -29,7 +29,7 @@ from neurontools.xla.kernels import find_scalar_overload
 from neurontools.xla.layers import attention
 from neurontools.xla.learning import HELD_BY_RECORDER
 from neurontools.xla.operators import Kind, Operator, operator_of
-from neurontools.xla.registry import is_recorded_whole
+from neurontools.xla.registry import is_recorded_whole, out_kernel
 from neurontools.xla.trie import Fresh
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ if TYPE_CHECKING:
     from neurontools.xla.geometry import Geometry
     from neurontools.xla.operators import Parameter
 
-_EMPTY = frozenset({"aten::empty", "aten::empty_strided"})
+_EMPTY = frozenset({"aten::empty", "aten::empty_strided", "aten::resize_"})
 _OF_DEVICE = frozenset({"aten::copy_", "aten::_to_copy", "aten::convolution", "aten::convolution_backward"})
 """Operators that the device records whole, though torch has a kernel that takes them apart on other devices."""
+
+_CONVOLUTIONS, _DIM_OF_ROWS = {"aten::convolution": 3, "aten::convolution_backward": 4}, 3
 
 _EXPLICIT_KEYS = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
@@ -56,7 +58,7 @@ class UnrecordableError(NeuronToolsError):
 def record(function: Callable[..., Any], *arguments: Any) -> Graph:
     """Return the graph of a function on meta tensors, whose outputs are the buffers that its results use or it changes."""
     recording = _Recording()
-    with _as_on_device(), recording:
+    with as_on_device(), recording:
         results = function(*arguments)
     graph = recording.graph()
     del results
@@ -64,7 +66,7 @@ def record(function: Callable[..., Any], *arguments: Any) -> Graph:
 
 
 @contextmanager
-def _as_on_device() -> Iterator[None]:
+def as_on_device() -> Iterator[None]:
     """Compute attention as the device does, which torch would take apart before it is dispatched, and allow autocast."""
     compute, autocast = F.scaled_dot_product_attention, torch.autocast
 
@@ -157,18 +159,37 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
         name, operator = func._schema.name, operator_of(func)
         if func.is_view or name in _EMPTY or not _is_on_device(args, kwargs):
             return func(*args, **kwargs)
+        if func is torch.ops.aten.index_put.default and args[3:4] == (True,):
+            with self:  # torch's gradient of an index, which it takes only under a mode such as this
+                return torch.ops.aten._index_put_impl_(*args[:4], True)
+        if name in _CONVOLUTIONS and args[1].dim() == _DIM_OF_ROWS:
+            with self:
+                return _on_image(func, args, _CONVOLUTIONS[name])
         if not _is_whole(func):
             with self:
                 return func._op_dk(_composite_key(func), *args, **kwargs)
+        if any(argument.is_out for argument in func._schema.arguments):
+            with self:
+                return out_kernel(func, self._kernel)(*args, **kwargs)
+        return self._call(operator, args, kwargs)
+
+    def _kernel(self, operator: Operator) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _pop_mode_temporarily():
+                return self._call(operator, args, kwargs)
+
+        return call
+
+    def _call(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not operator.recordable:
             raise UnrecordableError(
-                f"the model reads values of tensors while it runs ({func}), which an estimate does not have",
+                f"the model reads values of tensors while it runs ({operator.overload}), which an estimate does not have",
                 "describe it in YAML, or capture a run and estimate its profile: --from PROFILE",
             )
         values = _values(operator, args, kwargs)
         if len(values) > 1 and type(values[1]) in {bool, int, float}:
-            operator = _scalar_form(func) or operator
-        return self._record(operator, values)
+            operator = _scalar_form(operator) or operator
+        return self._record(operator, tuple(map(_uploaded, operator.parameters, values)))
 
     def _record(self, operator: Operator, values: tuple[Any, ...]) -> Any:
         call = _MetaCall(cast("Any", self), operator, values)
@@ -194,6 +215,19 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
                 self._own(buffer)
                 self._visible.add(buffer.slot)
         return call.returned(list(hosts))
+
+
+def _on_image(convolution: Any, args: Sequence[Any], at: int) -> Any:
+    """Convolve rows as images of height 1, as torch does for the device; `at` is the place of the strides."""
+    values = [v.unsqueeze(2) if isinstance(v, torch.Tensor) and v.dim() == _DIM_OF_ROWS else v for v in args]
+    for place, first in ((at, 1), (at + 1, 0), (at + 2, 1), (at + 4, 0)):
+        values[place] = [first, *values[place]]
+    made = convolution(*values)
+    results = tuple(
+        v.squeeze(2) if v is not None and v.dim() > _DIM_OF_ROWS else v
+        for v in (made if isinstance(made, tuple) else (made,))
+    )
+    return results if isinstance(made, tuple) else results[0]
 
 
 _known_results: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -249,9 +283,14 @@ def _composite_key(overload: Any) -> Any:
     return next(key for key in _EXPLICIT_KEYS if overload.has_kernel_for_dispatch_key(key))
 
 
-@functools.cache
-def _scalar_form(overload: Any) -> Operator | None:
-    return find_scalar_overload(operator_of(overload))
+_scalar_form = functools.cache(find_scalar_overload)
+
+
+def _uploaded(parameter: Parameter, value: Any) -> Any:
+    """Return a number as a tensor where an operator takes no number: the device uploads it."""
+    if parameter.kind is not Kind.TENSOR or type(value) not in {bool, int, float}:
+        return value
+    return torch.empty((), dtype=torch.tensor(value, device="cpu").dtype, device="meta")
 
 
 def _values(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:

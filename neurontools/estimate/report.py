@@ -42,13 +42,11 @@ def times_of(option: Option) -> tuple[Range, Range]:
     by_family = ranges()
     if isinstance(option, Training):
         return by_family["training"], by_family["training"]
-    if isinstance(option, Execution):
+    if isinstance(option, Execution) or option.family == "other":
         return by_family["graph"], by_family["graph"]
-    return (
-        (by_family["prompt"], by_family["token"])
-        if option.token_ns
-        else (by_family["encoder"], by_family["encoder"])
-    )
+    if option.family == "encoder":
+        return by_family["encoder"], by_family["encoder"]
+    return by_family["prompt"], by_family["token"]
 
 
 def fields_of(option: Option) -> dict[str, Any]:
@@ -89,20 +87,29 @@ def serving_table(options: Sequence[Serving], width: int | None) -> str:
 
 def training_table(options: Sequence[Training], width: int | None) -> str:
     """Return ways to train as a table."""
-    head = ["instance", "TP", "DP", "batch", "HBM/core", "step", "tokens/s", "MFU", "bound by"]
+    has_stages = any(option.stages > 1 for option in options)
+    head = ["instance", "TP", *(["PP"] if has_stages else []), "DP", "batch"]
+    head += ["HBM/core", "step", "tokens/s", "MFU", "bound by"]
     has_run = any(option.run_s is not None for option in options)
     has_prices = any(option.price is not None for option in options)
     rows = []
     for option in options:
         factor = times_of(option)[1]
-        cells = [option.instance, str(option.tensor), str(option.replicas), f"{option.batch}x{option.length}"]
+        several, parts = option.instances > 1, option.micro_batches > 1
+        cells = [f"{option.instances} x " * several + option.instance, str(option.tensor)]
+        cells += [str(option.stages)] if has_stages else []
+        cells += [
+            str(option.replicas),
+            f"{option.micro_batches}x" * parts + f"{option.batch}x{option.length}",
+        ]
         cells += [_memory(option), _time(option.step_ns, factor), _rate(option.tokens_s, factor)]
         cells += [_share(option.mfu, factor), option.bound]
         if has_run:
             cells.append("-" if option.run_s is None else _between(option.run_s / 3600, factor) + " h")
         rows.append(cells + ([_price(option.price, factor)] if has_prices else []))
     head += (["run"] if has_run else []) + (["price" if has_run else "1M tokens"] if has_prices else [])
-    return table(head, rows, "<" + ">" * (len(head) - 1), width=width, optional=(4, 7))
+    optional = (head.index("HBM/core"), head.index("MFU"))
+    return table(head, rows, "<" + ">" * (len(head) - 1), width=width, optional=optional)
 
 
 def execution_table(options: Sequence[Execution], width: int | None) -> str:
@@ -133,6 +140,14 @@ def notes(options: Sequence[Option]) -> list[str]:
     return lines
 
 
+def smallest_degrees(options: Sequence[Serving | Training]) -> dict[str, int]:
+    """Return the smallest tensor-parallel degree of each instance type that holds the model."""
+    smallest: dict[str, int] = {}
+    for option in options:
+        smallest[option.instance] = min(option.tensor, smallest.get(option.instance, option.tensor))
+    return smallest
+
+
 def points(options: Sequence[Option]) -> list[Point]:
     """Return the points of a plot: of serving a token or an encoder's execution, of training a step."""
     plotted = []
@@ -141,6 +156,9 @@ def points(options: Sequence[Option]) -> list[Point]:
             latency, text = option.execution_ns, f"{option.ranks} ranks"
         elif isinstance(option, Training):
             latency, text = option.step_ns, f"TP {option.tensor}, batch {option.batch}x{option.length}"
+            text += f", PP {option.stages}, {option.instances} instances" * (
+                option.instances * option.stages > 1
+            )
         else:
             latency = option.token_ns or option.first_ns
             text = f"TP {option.tensor}, batch {option.batch}, {option.prompt}+{option.output} tokens"

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_size
-from neurontools.estimate.graphs import ModelPhase
-from neurontools.estimate.models import ModelError, check_length
+from neurontools.estimate.models import ModelError, ModelPhase, RankRun, check_length
 from neurontools.estimate.placement import PlacementError, degrees_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from neurontools.estimate.models import RankedModel
+    from neurontools.estimate.models import ModelFacts
     from neurontools.estimate.placement import Placement
     from neurontools.estimate.steps import ModelledStep, Steps
 
@@ -33,7 +32,7 @@ class Serving:
 
     Times in ns, bytes of a rank; `token_ns` is 0 for an encoder. `tokens_s` are those of all replicas, output tokens of
     decoders, whose prompts are computed one after another, and input tokens of encoders. `price` is that of a million
-    of them, None without a price list.
+    of them, None without a price list; `family` is that of `ModelFacts`.
     """
 
     instance: str
@@ -54,6 +53,7 @@ class Serving:
     bound_token: str
     mfu_first: float
     price: float | None
+    family: str
     fallback: str
 
     @property
@@ -83,12 +83,13 @@ def serve(
         PlacementError: no instance type holds it.
     """
     for load in loads:
-        check_length(steps.model, load.prompt + load.output)
+        _check(steps.facts, load)
     choices = [
         (place, load, degree)
         for place in places
         for load in loads
-        for degree in degrees_on(steps.model, place, wanted)
+        for degree in degrees_on(steps.facts, place, wanted)
+        if wanted or steps.can_share(degree)
     ]
     options = list(_fitting(steps, choices, prices or {}))
     if not options:
@@ -96,30 +97,38 @@ def serve(
     return options
 
 
+def _check(facts: ModelFacts, load: Load) -> None:
+    if facts.source and load.prompt != facts.source:
+        raise ModelError(
+            f"the encoder of {facts.name} always reads {facts.source} positions, not {load.prompt}",
+            f"--prompt {facts.source}",
+        )
+    check_length(facts, load.output if facts.has_encoder else load.prompt + load.output * facts.causal)
+
+
 def _fitting(
     steps: Steps, choices: Iterable[tuple[Placement, Load, int]], prices: Mapping[str, float]
 ) -> Iterator[Serving]:
     for place, load, degree in choices:
-        if steps.weight_bytes(_first(steps.model), degree) > place.hbm_bytes:
+        if steps.weight_bytes(degree) > place.hbm_bytes:
             continue  # nothing has to be scheduled
         serving = _serving(steps, place, load, degree, prices.get(place.instance.name))
         if serving.used_bytes <= place.hbm_bytes:
             yield serving
 
 
-def _first(model: RankedModel) -> ModelPhase:
-    return ModelPhase.DECODING if model.causal else ModelPhase.PROMPT
-
-
 def _serving(steps: Steps, place: Placement, load: Load, degree: int, hourly: float | None) -> Serving:
     from neurontools.compiler.engines.modelled_core import engine_costs
 
-    model, device, lnc = steps.model, place.instance.device, place.lnc
-    at_once = 1 if model.causal else load.batch
-    first = steps.step(ModelPhase.PROMPT, at_once, load.prompt, degree, device, lnc)
+    facts, device, lnc = steps.facts, place.instance.device, place.lnc
+    at_once = 1 if facts.causal else load.batch
+    length, source = (1, load.prompt) if facts.has_encoder else (load.prompt, 0)
+    first = steps.step(RankRun(ModelPhase.PROMPT, at_once, length, degree, source=source), device, lnc)
     token: ModelledStep | None = None
-    if model.causal and load.output:
-        token = steps.step(ModelPhase.DECODING, load.batch, load.prompt + load.output, degree, device, lnc)
+    if facts.causal and load.output:
+        kept = load.output + (0 if facts.has_encoder else load.prompt)
+        run = RankRun(ModelPhase.DECODING, load.batch, kept, degree, source=source)
+        token = steps.step(run, device, lnc)
     replicas = place.cores // degree
     if token is None:
         tokens, time_ns = load.prompt * at_once, first.time_ns
@@ -147,6 +156,7 @@ def _serving(steps: Steps, place: Placement, load: Load, degree: int, hourly: fl
         bound_token=token.bound if token else "",
         mfu_first=first.mfu(device, lnc),
         price=None if hourly is None else hourly / 3600 / tokens_s * 1e6,
+        family=facts.family,
         fallback=costs.version if costs.is_fallback else "",
     )
 
@@ -163,10 +173,10 @@ def _nowhere(
             f"no instance type given has the cores for {asked}", "give larger ones: --instance"
         )
     place, load, degree = max(choices, key=lambda choice: choice[2] * choice[0].hbm_bytes)
-    weights = steps.weight_bytes(_first(steps.model), degree)
+    weights = steps.weight_bytes(degree)
     names = ", ".join(dict.fromkeys(each.instance.name for each in places))
     return PlacementError(
-        f"{steps.model.name} does not fit on {names if len(places) < 4 else 'any instance type'}: on {degree} cores of "
+        f"{steps.facts.name} does not fit on {names if len(places) < 4 else 'any instance type'}: on {degree} cores of "
         f"{place.instance.name} its weights are {format_size(weights)} a core, beside keys and values of "
         f"{load.batch} x {load.prompt + load.output} tokens, and a core has {format_size(place.hbm_bytes)}",
         "use a larger instance, a smaller batch, or shorter lengths",

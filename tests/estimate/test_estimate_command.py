@@ -13,8 +13,9 @@ import pytest
 from neurontools.commands import estimate
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines import estimate as engines
-from neurontools.estimate.graphs import ModelPhase, graph_of
+from neurontools.estimate.graphs import record_run
 from neurontools.estimate.model_files import read_model
+from neurontools.estimate.models import ModelPhase, RankRun
 from neurontools.machine.instances.catalogue import instance_type
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ TRAIN = ("train", "tiny.yaml", "--instance", "trn1.2xlarge", "--length", "16")
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "tiny.yaml").write_text(TINY)
     (tmp_path / "prices.yaml").write_text("trn1.2xlarge: 1.0\ninf2.xlarge: 0.5\n")
     return tmp_path
@@ -95,7 +97,7 @@ def test_text_has_a_range_beside_each_number_and_a_plot(
 
 def test_recorded_graph_of_a_file(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
     device = instance_type("trn1.2xlarge").device
-    graph = graph_of(read_model("tiny.yaml"), ModelPhase.PROMPT, 2, 16, 2)
+    graph = record_run(read_model("tiny.yaml"), RankRun(ModelPhase.PROMPT, 2, 16, 2)).graph
     (directory / "step.neff").write_bytes(compile_graph(graph, device, ["--target=trn1"], "step"))
     assert estimate.main(["serve", "--from", "step.neff"]) == 0
     assert "bound by" in capsys.readouterr().out
@@ -115,7 +117,7 @@ def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str], directory:
         (directory / name).write_text(text)
     (directory / "config.json").write_text("{}")
     commands = re.findall(r"^(?:\$ )?neurontools estimate (.*)$", page, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for words in map(str.split, commands):
         estimate.build_parser().parse_args(words)
     assert estimate.main([*commands[0].split(), "--instance", "inf2.48xlarge"]) == 0
