@@ -177,3 +177,22 @@ def test_a_model_of_nxd_gives_the_values_of_the_cpu(tool, home, name, monkeypatc
     assert [
         line for line in run.stdout.splitlines() if line in {"True", "True True", "3.0", "False"}
     ] == expected
+
+
+def test_the_serving_sample_generates_the_tokens_of_transformers(tool, home, monkeypatch):
+    for library in ("vllm", "vllm_neuron", "neuronx_distributed_inference", "nkilib", "torchvision"):
+        if importlib.util.find_spec(library) is None:
+            pytest.skip(f"not installed: {library}; docs/tutorials/serving.md")
+    for name, value in {"HF_HUB_OFFLINE": "1", "VLLM_PLUGINS": "neuron", "NEURON_RT_NUM_CORES": "2"}.items():
+        monkeypatch.setenv(name, value)
+    start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
+    for arguments in (
+        ("neurontools", "new", "sample", "serve_llm"),
+        ("neuron-run", "--", "python", "serve_llm.py", "make"),
+        ("neuron-run", "--", "python", "serve_llm.py", "generate"),
+    ):
+        run = tool(*arguments, timeout=600)
+        assert run.returncode == 0, run.stderr
+    assert [line.rpartition(": ")[2] for line in run.stdout.splitlines() if line.startswith("'")] == 3 * [
+        "tokens of transformers"
+    ]
