@@ -109,7 +109,7 @@ class KernelOperator:
         self._leaves = leaves
         self._form = form
         self._reported: set[Any] = set()
-        with _disable_current_modes(), _without_breakpoints():
+        with _disable_current_modes(), _without_function_modes(), _without_breakpoints():
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
             trial = self._run(zeros, is_trial=True)
             self._results, self._results_form, made = split(trial.results)
@@ -142,7 +142,8 @@ class KernelOperator:
 
     def _run(self, tensors: Sequence[torch.Tensor], *, is_trial: bool = False) -> Run:
         args, kwargs = _join(self._leaves, self._form, tensors)
-        return self._kernel.run(tuple(args), kwargs, checks=not is_trial, quiet=True)
+        with _without_function_modes():
+            return self._kernel.run(tuple(args), kwargs, checks=not is_trial, quiet=True)
 
     def compute(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Run the kernel; a warning is printed once for each line."""
@@ -159,6 +160,10 @@ class KernelOperator:
         returned = self._call(*tensors, **self._constants)
         tensors = returned if isinstance(returned, tuple | list) else [returned]
         return _join(self._results, self._results_form, tensors)
+
+
+_without_function_modes = torch._C.DisableTorchFunction  # noqa: SLF001
+"""The torch functions that run a kernel are not the program's: a recording must not see the values that they read."""
 
 
 @contextmanager
@@ -207,7 +212,8 @@ def call(kernel: RunnableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Call a kernel: as an operator where a tensor is one of a device or of a compiler that traces, else directly."""
     leaves, form, tensors = split((args, kwargs))
     if all(type(tensor) in _PLAIN and tensor.device.type == "cpu" for tensor in tensors):
-        return profiled(lambda: kernel.run(args, kwargs)).results
+        with _without_function_modes():
+            return profiled(lambda: kernel.run(args, kwargs)).results
     return operator_for(kernel, leaves, form, tensors)(tensors)
 
 

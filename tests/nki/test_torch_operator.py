@@ -236,3 +236,27 @@ def test_a_trial_prints_no_elements_and_does_not_stop(capsys, monkeypatch):
         "[[5. 5.]]",
         "on the device [[5. 5.]]",
     ]
+
+
+@pytest.mark.parametrize("is_operator", [True, False], ids=["on the device", "on the CPU"])
+def test_a_function_mode_of_the_program_sees_nothing_that_runs_a_kernel(is_operator):
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    @jit
+    def kernel(a: Any) -> Any:
+        out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.multiply(nl.load(a), 2.0))
+        return out
+
+    class Forbidden(TorchFunctionMode):
+        """As a recording refuses to read values."""
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            assert func not in {torch.Tensor.numpy, torch.Tensor.cpu, torch.Tensor.item}
+            return func(*args, **(kwargs or {}))
+
+    ones = torch.ones(2, 4)
+    with Forbidden():
+        result = _as_operator(kernel, ones) if is_operator else kernel(ones)
+    assert result.tolist() == (2 * ones).tolist()
