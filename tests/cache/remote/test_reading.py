@@ -157,9 +157,7 @@ def test_what_needs_a_directory_says_how_to_get_one(bucket: str, run: Run) -> No
         assert f"neuron-cache copy --from {bucket} --to DIR" in refused.err
 
 
-def test_many_entries_are_listed_in_pages(
-    bucket: str, server: Server, run: Run, counted: list[str]
-) -> None:
+def test_many_entries_are_listed_in_pages(bucket: str, server: Server, run: Run, counted: list[str]) -> None:
     server.fill(bucket, 1500, "model.neff", "model.done")
     stats = run("stats", "--cache-dir", bucket, "--json").json
     assert stats["total"]["count"] == 1500
