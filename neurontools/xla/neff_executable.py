@@ -183,7 +183,9 @@ def _check(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], resul
 
 
 def compile_exported(graph: Any, flags: Sequence[str], *, uses_cache: bool = False) -> bytes:
-    """Return the NEFF of a graph; a NEFF from the persistent compile cache counts as one of another process.
+    """Return the NEFF of a graph.
+
+    A NEFF from the persistent compile cache counts as one of this process if it holds exactly this graph and no library.
 
     Raises:
         CompileError: the compiler refuses the graph or a flag.
@@ -192,7 +194,9 @@ def compile_exported(graph: Any, flags: Sequence[str], *, uses_cache: bool = Fal
     if uses_cache:
         neff, is_cached = accelerator.find_or_compile(graph, flags)
         if is_cached:
-            return neff
+            cached = parse(neff, validate_hash=True)
+            if cached.libraries or cached.graph.digest() != graph.digest():
+                return neff
     else:
         neff = accelerator.compile(graph, flags)
     _compiled_here.add(hashlib.sha256(neff).digest())

@@ -185,11 +185,13 @@ def test_the_serving_sample_generates_the_tokens_of_transformers(tool, home, mon
             pytest.skip(f"not installed: {library}; docs/tutorials/serving.md")
     for name, value in {"HF_HUB_OFFLINE": "1", "VLLM_PLUGINS": "neuron", "NEURON_RT_NUM_CORES": "2"}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(home / "cache"))
     start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
     for arguments in (
         ("neurontools", "new", "sample", "serve_llm"),
         ("neuron-run", "--", "python", "serve_llm.py", "make"),
         ("neuron-run", "--", "python", "serve_llm.py", "generate"),
+        ("neuron-run", "--", "python", "serve_llm.py", "generate"),  # from the compile cache
     ):
         run = tool(*arguments, timeout=600)
         assert run.returncode == 0, run.stderr

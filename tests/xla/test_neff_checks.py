@@ -615,6 +615,27 @@ def test_what_this_process_compiled_may_call_any_operator():
     assert made.execute(made.load(0), [torch.ones(4)])[0].dtype == torch.uint64
 
 
+@pytest.mark.parametrize("is_same_graph", [True, False], ids=["of the same graph", "of another graph"])
+def test_a_cached_neff_may_call_any_operator_of_the_graph_that_this_process_recorded(
+    monkeypatch: pytest.MonkeyPatch, machine: InMemoryAccelerator, is_same_graph: bool
+):
+    results = (view(1, 1, dtype="uint64"),)
+    node = call("aten.hash_tensor.default", IN, results=results)
+    recorded = Graph((Slot(16), Slot(8)), (0,), 0, (node,), (1,))
+    stored = recorded if is_same_graph else Graph((Slot(16), Slot(8), Slot(4)), (0,), 0, (node,), (1,))
+    cached = compile_graph(stored, instance_type("trn1.2xlarge").device, ["--target=trn1"], "model")
+    monkeypatch.setattr("neurontools.xla.neff_executable._compiled_here", set())
+    monkeypatch.setattr(machine, "find_or_compile", lambda *_: (cached, True), raising=False)
+    neff = compile_exported(recorded, (), uses_cache=True)
+    assert neff == cached
+    if is_same_graph:
+        made = NeffExecutable(neff, (IN,), (), results)
+        assert made.execute(made.load(0), [torch.ones(4)])[0].dtype == torch.uint64
+    else:
+        with pytest.raises(DeviceError, match="may not call"):
+            NeffExecutable(neff, (IN,), (), results)
+
+
 def test_every_listed_operator_exists():
     for name in [*ATEN, *COLLECTIVES]:
         packet = getattr(torch.ops.neurontools if name in COLLECTIVES else torch.ops.aten, name)
