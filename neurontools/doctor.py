@@ -7,10 +7,10 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from neurontools import __version__, env, paths
+from neurontools.base.packages import installed_version
 from neurontools.errors import TORCH_REMEDY, NeuronToolsError
 
 _MIN_FREE_BYTES = 1 << 20
@@ -80,8 +80,8 @@ def _system() -> Check:
 
 
 def _torch() -> Check:
-    found = _version("torch")
-    if found is None:
+    found = installed_version("torch")
+    if not found:
         return Check(
             "torch",
             ok=False,
@@ -152,10 +152,10 @@ def _terminal() -> Check:
 
 
 def _extra(name: str, package: str, extra: str, needed_for: str, before_version: str = "") -> Check:
-    found = _version(package)
+    found = installed_version(package)
     return Check(
         name,
-        found is not None,
+        bool(found),
         f"{before_version}{found}" if found else "not installed",
         needed_for=needed_for,
         remedy=f"pip install 'neurontools[{extra}]'",
@@ -257,10 +257,3 @@ def _compile_cache() -> Check:
     return Check(
         "compile cache", ok=True, detail=f"{chosen.root} ({chosen.source}){problem and f', {problem}'}"
     )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -10,12 +10,12 @@ import hashlib
 import json
 import os
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from neurontools import paths
 from neurontools.base.files import remove_quietly, write_atomic
 from neurontools.base.json_reader import load_json
+from neurontools.base.packages import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,11 +64,4 @@ def _recorder() -> list[Any]:
         with os.scandir(f"{package}/{folder}") as entries:
             stats = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".py")]
         files += sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
-    return [files, *map(_version, ("torch", "transformers"))]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return [files, *map(installed_version, ("torch", "transformers"))]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.packages import installed_version
 from neurontools.base.units import format_age, format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.lock_owner import Liveness
@@ -211,7 +212,7 @@ def current_compilers(versions: Iterable[str]) -> frozenset[str]:
     """
     known = {version for version in versions if version}
     foreign = {version for version in known if not version.rpartition("+")[2].startswith(COMMIT_PREFIX)}
-    installed = _installed()
+    installed = installed_version("neuronx-cc")
     current = {version for version in foreign if installed and version.startswith(installed)}
     newest = max(foreign, key=_version_key, default="")
     return frozenset({COMPILER_VERSION, *(current or ({newest} if newest else ()))})
@@ -219,12 +220,3 @@ def current_compilers(versions: Iterable[str]) -> frozenset[str]:
 
 def _version_key(version: str) -> tuple[tuple[int, ...], str]:
     return tuple(int(number) for number in _NUMBER.findall(version.partition("+")[0])), version
-
-
-def _installed() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("neuronx-cc")
-    except PackageNotFoundError:
-        return ""
