@@ -67,19 +67,13 @@ def _add_serve(verbs: Verbs) -> None:
     parser = add_verb(verbs, "serve", "estimate latency, throughput and cost of serving a model", _serve)
     parser.epilog = _SERVE_EXAMPLES
     _add_common(parser, sort=("latency", "cost", "throughput"))
-    parser.add_argument(
-        "--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences decoded together (default: 1)"
-    )
-    parser.add_argument(
+    _add_numbers(parser, "--batch", "sequences decoded together (default: 1)", (1,))
+    _add_numbers(
+        parser,
         "--prompt",
-        type=_numbers,
-        default=(),
-        metavar="LIST",
-        help="tokens of a prompt, or of an encoder's text (default: 1024, or the model's fixed length)",
+        "tokens of a prompt, or of an encoder's text (default: 1024, or the model's fixed length)",
     )
-    parser.add_argument(
-        "--output", type=_numbers, default=(128,), metavar="LIST", help="tokens generated (default: 128)"
-    )
+    _add_numbers(parser, "--output", "tokens generated (default: 128)", (128,))
     add_duration(parser, "--max-ttft", "longest time to the first token, e.g. 500ms")
     add_duration(parser, "--max-tpot", "longest time of an output token, e.g. 50ms")
 
@@ -90,36 +84,14 @@ def _add_train(verbs: Verbs) -> None:
     )
     parser.epilog = _TRAIN_EXAMPLES
     _add_common(parser, sort=("throughput", "cost", "latency"))
-    parser.add_argument(
-        "--batch", type=_numbers, default=(1,), metavar="LIST", help="sequences of a micro-batch (default: 1)"
-    )
-    parser.add_argument(
-        "--micro-batches",
-        type=_numbers,
-        default=(1,),
-        metavar="LIST",
-        help="micro-batches of a replica in a step (default: 1)",
-    )
-    parser.add_argument(
-        "--instances",
-        type=_numbers,
-        default=(1,),
-        metavar="LIST",
-        help="instances that train together (default: 1)",
-    )
-    parser.add_argument(
-        "--pp", type=_numbers, default=(1,), metavar="LIST", help="pipeline stages (default: 1)"
-    )
+    _add_numbers(parser, "--batch", "sequences of a micro-batch (default: 1)", (1,))
+    _add_numbers(parser, "--micro-batches", "micro-batches of a replica in a step (default: 1)", (1,))
+    _add_numbers(parser, "--instances", "instances that train together (default: 1)", (1,))
+    _add_numbers(parser, "--pp", "pipeline stages (default: 1)", (1,))
     parser.add_argument(
         "--zero1", action="store_true", help="share the optimizer states among the replicas (ZeRO-1)"
     )
-    parser.add_argument(
-        "--length",
-        type=_numbers,
-        default=(2048,),
-        metavar="LIST",
-        help="tokens of a sequence (default: 2048)",
-    )
+    _add_numbers(parser, "--length", "tokens of a sequence (default: 2048)", (2048,))
     parser.add_argument(
         "--tokens", type=_amount, metavar="N", help="tokens of the whole run, e.g. 1e9: its time and cost"
     )
@@ -128,6 +100,12 @@ def _add_train(verbs: Verbs) -> None:
         action="store_true",
         help="recompute the activations of each layer in the backward pass",
     )
+
+
+def _add_numbers(
+    parser: argparse.ArgumentParser, name: str, description: str, default: tuple[int, ...] = ()
+) -> None:
+    parser.add_argument(name, type=_numbers, default=default, metavar="LIST", help=description)
 
 
 def _add_common(parser: argparse.ArgumentParser, *, sort: tuple[str, ...]) -> None:
@@ -147,13 +125,7 @@ def _add_common(parser: argparse.ArgumentParser, *, sort: tuple[str, ...]) -> No
         metavar="LIST",
         help="instance types (default: those of --prices, else all)",
     )
-    add(
-        "--tp",
-        type=_numbers,
-        default=(),
-        metavar="LIST",
-        help="tensor-parallel degrees (default: all that fit)",
-    )
+    _add_numbers(parser, "--tp", "tensor-parallel degrees (default: all that fit)")
     add("--lnc", type=int, metavar="N", help="physical cores of a logical core: 1 or 2")
     add(
         "--weights",

@@ -27,7 +27,7 @@ class Experts(nn.Module):  # type: ignore[misc]
         count: number of experts.
         width: of the residual stream.
         inner: width within an expert, of all ranks.
-        activation: what is applied within an expert.
+        activation: activation function of an expert.
         mesh: the ranks that share it.
         gated: whether an expert has a gate.
     """

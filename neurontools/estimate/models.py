@@ -134,7 +134,7 @@ class ModelFacts:
         source: tokens that its encoder always reads, 0 for any number.
         lead: layers before those that repeat.
         period: layers after which a layer is like an earlier one.
-        weights: type in which its weights are stored, "" for that of activations.
+        weights: stored type of the weights, "" for the type of the activations.
         experts: feed-forward blocks of a layer, 0 without choice.
     """
 
